@@ -653,6 +653,11 @@ impl Keyspace {
         self.nodes.has_garbage()
     }
 
+    /// Bytes of collections that nobody uses any more.
+    pub fn garbage_bytes(&self) -> usize {
+        self.nodes.garbage_bytes()
+    }
+
     /// Counts what the tables have done since the last time.
     pub fn count_upkeep(&mut self) {
         for table in &mut self.dbs {

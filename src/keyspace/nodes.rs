@@ -10,6 +10,7 @@ use crate::value::set::Set;
 use crate::value::stream::Stream;
 use crate::value::zset::Zset;
 use crate::value::{Node, NodeType, elements};
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -19,7 +20,10 @@ pub(super) struct Nodes {
     pub bytes: usize,
     /// Bytes of those that are not.
     garbage_bytes: usize,
-    garbage: Vec<Garbage>,
+    /// The oldest comes first, and is freed whole before the next one.
+    garbage: VecDeque<Garbage>,
+    /// What a snapshot has not written yet waits for it here.
+    unwritten: VecDeque<Garbage>,
     /// Databases that were flushed and still have memory to give back.
     tables: Vec<Table>,
     /// Keys of those, and of the garbage.
@@ -96,7 +100,7 @@ impl Nodes {
             }
             if bytes > SMALL_BYTES || node.is_saved() {
                 self.garbage_bytes += bytes;
-                self.garbage.push(node);
+                if node.is_saved() { &mut self.unwritten } else { &mut self.garbage }.push_back(node);
                 self.garbage_keys += 1;
             }
         }
@@ -112,23 +116,36 @@ impl Nodes {
         self.bytes + self.garbage_bytes + self.tables.iter().map(Table::bytes).sum::<usize>()
     }
 
+    /// Whether there is something to free. (A snapshot writes in the order in which it found the nodes, about: the oldest of those
+    /// that it has not written tells of the others.)
     #[inline]
     pub fn has_garbage(&self) -> bool {
-        self.garbage.iter().any(|node| !node.is_saved()) || !self.tables.is_empty()
+        !self.garbage.is_empty() || !self.tables.is_empty() || self.has_written()
+    }
+
+    fn has_written(&self) -> bool {
+        self.unwritten.front().is_some_and(|node| !node.is_saved())
+    }
+
+    /// Bytes of collections that are to be freed.
+    pub fn garbage_bytes(&self) -> usize {
+        self.garbage_bytes
     }
 
     /// Frees about `limit` entries or elements; how many keys are done with.
     pub fn collect(&mut self, limit: usize) -> usize {
         let mut keys = 0;
-        // What a snapshot has not written yet waits for it.
-        if let Some(index) = self.garbage.iter().rposition(|node| !node.is_saved()) {
-            let node = &mut self.garbage[index];
+        while self.has_written()
+            && let Some(node) = self.unwritten.pop_front()
+        {
+            self.garbage.push_back(node);
+        }
+        if let Some(node) = self.garbage.front_mut() {
             let before = node.bytes();
             let done = node.free_some(limit);
             self.garbage_bytes = (self.garbage_bytes + node.bytes()).saturating_sub(before);
-            if done {
-                let bytes = self.garbage.swap_remove(index).bytes();
-                self.garbage_bytes = self.garbage_bytes.saturating_sub(bytes);
+            if done && let Some(node) = self.garbage.pop_front() {
+                self.garbage_bytes = self.garbage_bytes.saturating_sub(node.bytes());
                 keys = 1;
             }
         } else if let Some(mut table) = self.tables.pop() {

@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// Entries freed between two looks at the work that waits.
 pub const GARBAGE_A_SLICE: usize = 256;
+/// Up to here garbage is freed a slice a turn, however fast others make it.
+const GARBAGE_UNHURRIED_MIB: u64 = 16;
+/// From here on freeing it takes as long as others had: to make a collection takes longer than to free it.
+const GARBAGE_MOST_MIB: u64 = 64;
 /// A turn of a saturated shard's cycle lasts no longer than this.
 const LONGEST_TURN_US: u64 = 500;
 /// How long to wait for a clock that stands still.
@@ -152,13 +156,24 @@ async fn sleep_until(shard: &Shard, wake_us: u64) {
     }
 }
 
+/// How long garbage is freed for, when others had so long to make more of it.
+fn garbage_turn_ns(garbage_bytes: usize, others_ns: u64) -> u64 {
+    let mebibytes = (garbage_bytes >> 20) as u64;
+    if mebibytes < GARBAGE_UNHURRIED_MIB { 0 } else { others_ns * mebibytes.min(GARBAGE_MOST_MIB) / GARBAGE_MOST_MIB }
+}
+
 /// What is done in slices when there is time: memory of what has gone is given back, and access clocks get the meaning that
 /// another `maxmemory-policy` gives them.
 async fn free_garbage(shard: Rc<Shard>) {
     loop {
         shard.garbage_alarm.wait().await;
         while shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {
+            let began_ns = thread_cpu_ns();
             step_back().await;
+            let resumed_ns = thread_cpu_ns();
+            let garbage_bytes = shard.keyspace.borrow().garbage_bytes();
+            let ends_ns = resumed_ns + garbage_turn_ns(garbage_bytes, resumed_ns.saturating_sub(began_ns));
+            while thread_cpu_ns() < ends_ns && shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {}
         }
         while shard.keyspace.borrow_mut().renew_clocks(shard.clock.now()) {
             step_back().await;
