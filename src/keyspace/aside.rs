@@ -1,6 +1,8 @@
 //! Keys that are dead by the clock, while somebody who looks at an earlier moment holds them: they are put aside, so that
 //! the cycle need not wait, and brought back before whoever holds them looks again. Collections some of whose elements are
 //! dead stay where they are, and the cycle passes them by until then.
+//!
+//! A key that comes back may be given more time, so that its pin and its groups, which are kept beside the tables, stay as they are.
 
 use super::{Key, Keyspace, Owned};
 use crate::clock::Now;
@@ -16,6 +18,8 @@ pub(super) struct Aside {
     key: Box<[u8]>,
     value: Owned,
     deadline_ms: Option<u64>,
+    /// Of its accesses.
+    clock: u32,
 }
 
 impl Keyspace {
@@ -37,13 +41,13 @@ impl Keyspace {
                     }
                     continue;
                 }
-                let key: Box<[u8]> = self.dbs[db].entry(slot).key().into();
+                let (key, clock): (Box<[u8]>, u32) = (entry.key().into(), entry.clock());
                 // As of a moment at which it lives.
                 let live = self.live(db, slot, Now::from_ms(0), hash);
                 let deadline_ms = live.deadline_ms();
-                let value = live.edit().take();
+                let value = live.edit().take_aside();
                 self.effects.close(db, hash);
-                self.aside.push(Aside { db, hash, key, value, deadline_ms });
+                self.aside.push(Aside { db, hash, key, value, deadline_ms, clock });
             }
         }
     }
@@ -60,11 +64,14 @@ impl Keyspace {
     /// Brings back what was put aside.
     #[cold]
     pub fn bring_back(&mut self, now: Now) {
-        for Aside { db, hash, key, value, deadline_ms } in std::mem::take(&mut self.aside) {
+        for Aside { db, hash, key, value, deadline_ms, clock } in std::mem::take(&mut self.aside) {
             let key = Key { bytes: &key, hash };
             // Nobody is told that it is new.
             let mark = self.effects.mark();
             self.insert_owned(db, key, value, deadline_ms, now);
+            if let Some(slot) = self.dbs[db].find(key) {
+                self.dbs[db].entry(slot).set_clock(clock);
+            }
             self.effects.take_from(mark);
             self.effects.close(db, hash);
         }
@@ -92,6 +99,11 @@ mod tests {
             keyspace.insert(1, key(name), Value::Bytes(b"v"), deadline_ms, early);
             keyspace.effects.close(1, key(name).hash);
         }
+        let clock = 77;
+        keyspace.set_pinned(1, key("dying"), true);
+        keyspace.join_group(1, key("dying"), b"group", early);
+        let slot = keyspace.dbs[1].find(key("dying")).expect("a key");
+        keyspace.dbs[1].entry(slot).set_clock(clock);
         let hashes = ["dying", "living", "lasting", "missing"].map(|name| key(name).hash);
         keyspace.set_aside(hashes.into_iter(), late);
         assert!(keyspace.has_aside() && keyspace.effects.is_closed());
@@ -101,6 +113,10 @@ mod tests {
         assert!(!keyspace.has_aside() && keyspace.effects.is_closed() && keyspace.effects.is_empty());
         let live = keyspace.find(1, key("dying"), early, Touch::NOTHING).expect("alive at that moment");
         assert_eq!(live.deadline_ms(), Some(1_500));
+        let slot = keyspace.dbs[1].find(key("dying")).expect("a key");
+        assert_eq!(keyspace.dbs[1].entry(slot).clock(), clock);
+        assert!(keyspace.is_pinned(1, b"dying"));
+        assert_eq!(keyspace.membership(1, b"dying").map(|member| member.own_ms), Some(Some(1_500)));
         assert!(keyspace.find(1, key("dying"), late, Touch::NOTHING).is_none());
     }
 }

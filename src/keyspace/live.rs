@@ -241,14 +241,17 @@ impl KeyEdit<'_> {
     /// Takes the key out.
     pub fn remove(mut self) {
         self.tell_dead_elements();
-        self.leave();
+        self.leave(false);
     }
 
-    fn leave(mut self) {
+    /// What is kept of a key beside the tables stays where the key comes back.
+    fn leave(mut self, comes_back: bool) {
         self.open();
         let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
         self.0.effects.goes_first(db, || Key { bytes: entry.key(), hash });
-        self.0.effects.departs(db, entry.key());
+        if !comes_back {
+            self.0.effects.departs(db, entry.key());
+        }
         self.0.db.remove(self.0.slot);
         self.0.nodes.adopt(self.0.db);
     }
@@ -345,8 +348,21 @@ impl KeyEdit<'_> {
     /// Takes the key out and hands out its value, without copying a large one. (What is dead of the value's elements is to be taken
     /// out before: dead elements would be told of under another name.)
     pub fn take(mut self) -> Owned {
+        let value = self.hand_out();
+        self.leave(false);
+        value
+    }
+
+    /// The same for a key that comes back: its pin and its groups wait for it.
+    pub(super) fn take_aside(mut self) -> Owned {
+        let value = self.hand_out();
+        self.leave(true);
+        value
+    }
+
+    fn hand_out(&mut self) -> Owned {
         self.open();
-        let value = match self.entry().node() {
+        match self.entry().node() {
             None => match self.0.db.take_large(self.0.slot) {
                 Some(large) => Owned::Large(large),
                 None => Owned::copy_of(self.entry()),
@@ -360,9 +376,7 @@ impl KeyEdit<'_> {
                 self.0.slot = self.0.db.set_content(self.0.slot, nothing);
                 value
             }
-        };
-        self.leave();
-        value
+        }
     }
 }
 
