@@ -263,6 +263,25 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_says_less_holds_for_what_has_died_before() {
+        let mut trial = with_stale();
+        let mut set = |trial: &mut Trial, stale: &str| {
+            let (_, policy, _) = Policies::parse(["k", "NONE", "STALE", stale].into_iter()).expect("a policy");
+            trial.keyspace.set_policy(b"k", Some(policy));
+        };
+        trial.say("set k 7 px 10");
+        trial.pass_ms(2_000);
+        assert!(trial.say(ASK).contains("$1\r\n7"));
+        set(&mut trial, "10ms");
+        assert!(trial.say(ASK).starts_with("*4\r\n$-1"));
+        // A longer time is not that of what has died before.
+        set(&mut trial, "1h");
+        assert!(trial.say(ASK).contains("$1\r\n7"));
+        trial.pass_ms(60_000);
+        assert!(trial.say(ASK).starts_with("*4\r\n$-1"));
+    }
+
+    #[test]
     fn nothing_brings_back_what_has_died() {
         let changes = ["set k 1", "append k x", "incr k", "rename other k", "copy other k", "mset a 1 k 1"];
         for change in changes {

@@ -49,7 +49,7 @@ impl Ctx<'_> {
         let membership = self.keyspace.membership(self.db, key.bytes).filter(|_| was.is_some());
         let was_pinned = self.keyspace.is_pinned(self.db, key.bytes);
         let stale = self.keyspace.stale_copy(self.db, key.bytes);
-        if stale.as_ref().is_some_and(|stale| stale.value.len() > SAVED_BYTES_MAX) {
+        if stale.as_ref().is_some_and(|stale| stale.bytes() > SAVED_BYTES_MAX) {
             return None;
         }
         let lease_until_ms = self.keyspace.leases.until_ms(self.db, key.hash, self.now);

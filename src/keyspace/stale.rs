@@ -14,14 +14,41 @@ use crate::table::{Dict, Entry, Kind, NEVER_MS, Value};
 /// A longer string is not kept: to copy it would keep others waiting.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// The copies of all databases. Their deadlines are the ends of their times.
+/// The copies of all databases. Their deadlines are the ends of their times; behind each value stands when it died, since a policy
+/// may come to say less.
 pub(super) struct Stale(Beside);
+
+/// When a value died, store milliseconds.
+const DIED_BYTES: usize = size_of::<u64>();
+
+/// A value as it is kept.
+fn with_death(value: Value, deadline_ms: u64) -> Vec<u8> {
+    let mut kept = match value {
+        Value::Bytes(bytes) => bytes.to_vec(),
+        Value::Int(n) => n.to_string().into_bytes(),
+    };
+    kept.extend_from_slice(&deadline_ms.to_le_bytes());
+    kept
+}
+
+fn split_death(kept: Value<'_>) -> Option<(&[u8], u64)> {
+    let Value::Bytes(kept) = kept else { return None };
+    let (value, died) = kept.split_last_chunk::<DIED_BYTES>()?;
+    Some((value, u64::from_le_bytes(*died)))
+}
 
 /// One of them, taken out.
 pub struct StaleCopy {
-    pub value: Vec<u8>,
+    /// With its death.
+    kept: Vec<u8>,
     /// When its time is over, store milliseconds.
     until_ms: u64,
+}
+
+impl StaleCopy {
+    pub fn bytes(&self) -> usize {
+        self.kept.len()
+    }
 }
 
 impl Stale {
@@ -47,7 +74,7 @@ impl Stale {
             self.give(GIVEN_TOGETHER, now);
         }
         self.0.change(db, |dict| {
-            dict.set(entry.key(), entry.value());
+            dict.set(entry.key(), Value::Bytes(&with_death(entry.value(), deadline_ms)));
             dict.set_deadline(entry.key(), Some(until_ms), now.ms);
         });
     }
@@ -83,29 +110,27 @@ impl Keyspace {
     pub fn stale_value(&mut self, db: usize, key: &[u8], now: Now) -> Option<Value<'_>> {
         let stale = self.stale.as_deref()?;
         // (What was said when the key died may hold no longer.)
-        self.policies.as_ref()?.stale_ms(key)?;
+        let stale_ms = self.policies.as_ref()?.stale_ms(key)?;
         let (entry, until_ms) = stale.0.of(db).get_with_deadline(key)?;
-        if until_ms? < now.ms {
+        let (value, died_ms) = split_death(entry.value())?;
+        if until_ms?.min(died_ms.saturating_add(stale_ms)) < now.ms {
             return None;
         }
         self.counters.stale_shown += 1;
-        Some(entry.value())
+        Some(Value::of(value))
     }
 
     /// The same, to be put back where what takes it away is undone.
     pub fn stale_copy(&self, db: usize, key: &[u8]) -> Option<StaleCopy> {
         let (entry, until_ms) = self.stale.as_deref()?.0.of(db).get_with_deadline(key)?;
-        let value = match entry.value() {
-            Value::Bytes(bytes) => bytes.to_vec(),
-            Value::Int(n) => n.to_string().into_bytes(),
-        };
-        Some(StaleCopy { value, until_ms: until_ms? })
+        let Value::Bytes(kept) = entry.value() else { return None };
+        Some(StaleCopy { kept: kept.to_vec(), until_ms: until_ms? })
     }
 
     pub fn put_stale_back(&mut self, db: usize, key: &[u8], copy: &StaleCopy, now: Now) {
         if let Some(stale) = &mut self.stale {
             stale.0.change(db, |dict| {
-                dict.set(key, Value::of(&copy.value));
+                dict.set(key, Value::Bytes(&copy.kept));
                 dict.set_deadline(key, Some(copy.until_ms), now.ms);
             });
         }
