@@ -122,6 +122,9 @@ impl OfDb {
         if self.named.len() <= FEW && self.named.capacity() > MANY {
             self.named.shrink_to(2 * FEW);
         }
+        if self.unnamed.len() <= FEW && self.unnamed.capacity() > MANY {
+            self.unnamed.shrink_to(2 * FEW);
+        }
         if self.groups.is_empty() && self.groups.capacity() > MANY {
             self.groups = Slab::new();
         }
@@ -267,6 +270,7 @@ impl Groups {
         }
         self.sliding -= usize::from(group.span.is_sliding);
         self.bytes -= GROUP_BYTES + group.name.len();
+        of_db.give_back();
     }
 
     pub(super) fn set_span(&mut self, db: usize, id: usize, span: Span) {
@@ -388,5 +392,14 @@ mod tests {
         let of_db = &groups.dbs[0];
         assert_eq!((of_db.members.len(), of_db.named.len(), groups.bytes), (0, 0, 0));
         assert!(of_db.members.capacity() <= MANY && of_db.named.capacity() <= MANY && of_db.groups.capacity() <= MANY);
+        // Groups with deadlines, which had no members.
+        for number in 0..MEMBERS {
+            let id = groups.id_of(0, format!("group{number}").as_bytes(), Now::from_ms(0));
+            groups.set_span(0, id, Span { epoch: 1, deadline_ms: Some(10), ..Span::default() });
+        }
+        groups.end_before(0, Now::from_ms(20));
+        let of_db = &groups.dbs[0];
+        assert_eq!((of_db.named.len(), groups.bytes), (0, 0));
+        assert!(of_db.named.capacity() <= MANY && of_db.groups.capacity() <= MANY);
     }
 }
