@@ -28,6 +28,8 @@ pub struct Batch {
     pub wants_ack: bool,
     /// The database that it chooses last, if it chooses one.
     pub db: Option<usize>,
+    /// The greatest of those that it chooses; the greatest of all numbers where one is none.
+    pub most_db: usize,
 }
 
 /// Takes bytes as they come, and gives parts.
@@ -167,14 +169,16 @@ impl Batches {
             () if is("MULTI") => self.in_multi = true,
             () if is("EXEC") => self.in_multi = false,
             () => {
-                let db = is("SELECT").then(|| args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok()));
+                let number = || args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
+                let db = is("SELECT").then(|| number().unwrap_or(usize::MAX));
                 if !self.has_begun {
                     self.has_begun = true;
                     say(&mut self.made.commands, &[b"MULTI"]);
                 }
                 say(&mut self.made.commands, &args);
                 self.count += 1;
-                self.made.db = db.flatten().or(self.made.db);
+                self.made.db = db.or(self.made.db);
+                self.made.most_db = self.made.most_db.max(db.unwrap_or(0));
             }
         }
     }
@@ -224,12 +228,17 @@ mod tests {
         assert_eq!(batch.raw, raw);
         let done = ["MULTI", "SET a 1", "SELECT 5", "SET b 2", "DEL a", "EXEC"];
         assert_eq!((&batch.commands, batch.wants_ack, batch.db), (&stream(&done), true, Some(5)));
+        assert_eq!(batch.most_db, 5);
         batches.push(b"\n");
         batches.push(&stream(&["PING"]));
         let [batch] = &all(&mut batches)[..] else { panic!("one part") };
         assert_eq!((batch.raw.len(), batch.commands.len(), batch.wants_ack, batch.db), (15, 0, false, None));
         batches.push(&stream(&["DEL b"]));
         assert_eq!(all(&mut batches)[0].commands, stream(&["MULTI", "DEL b", "EXEC"]));
+        for no_number in ["SELECT -1", "SELECT 99999999999999999999", "SELECT"] {
+            batches.push(&stream(&[no_number, "SELECT 3"]));
+            assert_eq!(all(&mut batches)[0].most_db, usize::MAX, "{no_number}");
+        }
     }
 
     #[test]

@@ -563,6 +563,13 @@ async fn apply(
 ) -> Result<(), String> {
     let (global, bytes) = (&server.global, batch.raw.len() as u64);
     shared.set_read(shared.position() + bytes);
+    // What is said behind it would be done in another database: none of it is done.
+    let databases = server.shard.config().databases;
+    if batch.most_db >= databases {
+        return Err(format!(
+            "the primary has more databases than this server, which has {databases}: raise 'databases'"
+        ));
+    }
     while global.pauses.until_us() > store_us() && global.following.is_current(number) {
         sleep(LOOK_EVERY).await;
     }

@@ -1,7 +1,7 @@
 //! A primary whose stream cannot be followed.
 
-use super::{PATIENCE, wait_for_link};
-use crate::common::{Kind, Server, encode, wait_until};
+use super::{PATIENCE, QUICK, replica_of, settle, wait_for_link};
+use crate::common::{Kind, Server, Value, bulk, encode, have_tool, int, wait_until};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -22,6 +22,36 @@ fn serve(link: &mut TcpStream) -> String {
     let head = format!("+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), snapshot.len());
     link.write_all(&[head.as_bytes(), snapshot].concat()).expect("it reads");
     asked
+}
+
+/// What stood behind a database that is not there was done in the one before it.
+#[test]
+fn nothing_is_done_in_another_database_than_the_primary_means() {
+    for kind in [Kind::Redis, Kind::Ember { shards: 2 }] {
+        if kind == Kind::Redis && !have_tool("redis-server") {
+            continue;
+        }
+        let primary = Server::start(kind, &[&["--databases", "40"], QUICK].concat());
+        let mut client = primary.client();
+        let replica = replica_of(&primary, Kind::Ember { shards: 2 }, &[]);
+        wait_for_link(&replica);
+        let told =
+            ["SELECT 3", "SET mine of-3", "SELECT 30", "SET mine of-30", "SET second 1", "SELECT 3", "SET third 1"];
+        told.iter().for_each(|line| assert_eq!(client.call(line), Value::ok()));
+        let said = "the primary has more databases than this server, which has 16: raise 'databases'";
+        assert!(wait_until(PATIENCE, || replica.output().contains(said)), "{}", replica.output());
+        let mut reader = replica.client();
+        assert_eq!(reader.call("SELECT 3"), Value::ok());
+        assert_ne!(reader.call("GET mine"), bulk("of-30"));
+        assert_eq!(reader.call("EXISTS second"), int(0));
+        let replica = replica.restart(&["--databases", "40", "--replicaof", "127.0.0.1", &primary.port().to_string()]);
+        assert!(wait_until(PATIENCE, || {
+            let mut reader = replica.client();
+            reader.call("SELECT 3");
+            reader.call("GET third") == bulk("1")
+        }));
+        settle(&primary, &replica);
+    }
 }
 
 /// What came behind a MULTI was kept until there was no memory left.
