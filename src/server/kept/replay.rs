@@ -137,6 +137,8 @@ pub async fn replay(
             Item::File(index) => {
                 until_done(server, &client, 0).await?;
                 set_loaded_offset(Some(offsets_ms[index]));
+                // As in Redis, each file begins in the first database.
+                client.state.borrow_mut().session.db = 0;
             }
             Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {

@@ -1,7 +1,7 @@
 //! The files of the log: what Redis makes of them, what is made of Redis's, and what is wrong with them.
 
 use crate::common::server::start_and_fail;
-use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, on_every_server, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, have_tool, int, on_every_server, wait_until, words};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -244,6 +244,33 @@ fn an_old_single_file_is_taken_over() {
     assert_eq!(server.client().call("GET a"), bulk("1"));
     assert!(folder(&server).join("appendonly.aof").exists());
     assert!(!server.folder().join("appendonly.aof").exists());
+}
+
+/// Files that somebody has joined by hand, or cut: each begins in the first database, as in Redis.
+#[test]
+fn each_file_begins_in_the_first_database() {
+    for kind in [Kind::Redis, Kind::Ember { shards: 2 }] {
+        if kind == Kind::Redis && !have_tool("redis-server") {
+            continue;
+        }
+        let home = tempfile::tempdir().expect("a folder");
+        let folder = home.path().join("appendonlydir");
+        fs::create_dir(&folder).expect("a folder");
+        let manifest = "file a.aof seq 1 type b\nfile b.aof seq 1 type i\nfile c.aof seq 2 type i\n";
+        for (name, lines) in
+            [("a.aof", &["SELECT 3", "SET a 1"][..]), ("b.aof", &["SET b 1", "SELECT 4"]), ("c.aof", &["SET c 1"])]
+        {
+            let bytes: Vec<u8> = lines.iter().flat_map(|line| encode(&words(line))).collect();
+            fs::write(folder.join(name), bytes).expect("a file");
+        }
+        fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("a file");
+        let server = start_in(home, kind);
+        let mut client = server.client();
+        for (db, names) in [(0, 2), (3, 1), (4, 0)] {
+            client.call(&format!("SELECT {db}"));
+            assert_eq!(client.call("DBSIZE"), int(names), "{kind:?}: {db}");
+        }
+    }
 }
 
 fn last_increment(server: &Server) -> PathBuf {
