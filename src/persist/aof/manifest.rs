@@ -2,6 +2,7 @@
 
 use crate::config::{quote, split_arguments};
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 /// What a file is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Manifest {
     pub history: Vec<Entry>,
 }
 
+/// Numbers that files may have: as in Redis, and so that there is always a next one.
+const NUMBERS: RangeInclusive<u64> = 1..=i64::MAX as u64;
 /// Redis reads lines up to this length.
 const LINE_BYTES_MAX: usize = 1_024;
 
@@ -148,7 +151,7 @@ fn entry(line: &str) -> Option<Entry> {
                 name = Some(pair[1].clone());
             }
             "file" => return None,
-            "seq" => number = Some(pair[1].parse().ok()?),
+            "seq" => number = Some(pair[1].parse().ok().filter(|number| NUMBERS.contains(number))?),
             "type" => {
                 role = Some(match pair[1].as_str() {
                     "b" => Role::Base,
@@ -187,6 +190,8 @@ mod tests {
             "file a seq 1\n",
             "file a seq 1 type x\n",
             "file a seq x type b\n",
+            "file a seq 0 type b\n",
+            "file a seq 18446744073709551615 type b\n",
             "file ../a seq 1 type b\n",
             "file a seq 1 type b extra\n",
             "file a seq 1 type b\nfile b seq 2 type b\n",
