@@ -38,6 +38,9 @@ const SCRIPTS: &[&str] = &[
     "redis.setresp(3) return {true,false,{double=1.5},{map={a=1}},{set={x=true}}}",
     "return KEYS",
     "return ARGV[1]",
+    // The order of strings is that of their bytes.
+    "local all, out = {'', '\\0', '\\0\\0', 'a', 'a\\0', 'a\\0b', 'a\\0c', 'ab', 'a\\255', '\\255'}, {} \
+     for _, a in ipairs(all) do for _, b in ipairs(all) do out[#out+1] = tostring(a < b) .. tostring(a <= b) end end return out",
     // Replies as values.
     "return type(redis.call('get','nothing'))",
     "redis.setresp(3) return type(redis.call('get','nothing'))",
