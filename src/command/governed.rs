@@ -241,6 +241,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_in_the_way_is_not_used() {
+        for attempt in ["copy free s:k", "renamenx free s:k", "setnx s:k w", "set s:k w nx", "msetnx s:k w a 1"] {
+            let mut trial = trial(&["s: 10s SLIDING"]);
+            trial.say("set free v");
+            trial.say("set s:k v");
+            trial.pass_ms(9_000);
+            trial.say(attempt);
+            assert_eq!(trial.say("pttl s:k"), ":1000\r\n", "{attempt}");
+        }
+    }
+
+    #[test]
     fn use_renews_a_life_at_most_a_hundred_times() {
         let mut trial = trial(&["s: 10s SLIDING"]);
         trial.say("hset s:k f v");

@@ -361,7 +361,9 @@ pub fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
 /// Puts a copy where it belongs, unless something is there that is not to be replaced; whether it did.
 fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -> Result<bool> {
     let key = ctx.other_key(to);
-    if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, ctx.writing()).is_some() {
+    // (A key that is in the way is not used.)
+    let touch = ctx.writing().without_renewal();
+    if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, touch).is_some() {
         return Ok(false);
     }
     ctx.check_deadline(to, carried.deadline_ms.is_some())?;
