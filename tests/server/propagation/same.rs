@@ -51,7 +51,8 @@ fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8], strip: fn(&Value) 
     let different = all.iter().chain(contents).find_map(|(line, rest, rule)| {
         let args = [words(line), vec![key.to_vec()], words(rest)].concat();
         let [a, b] = [&mut *ours, &mut *theirs].map(|client| strip(&without_times(&client.command(&args))));
-        let [a, b] = if kind == "zset" && *line == "ZRANGE" { [a, b].map(|value| with_numbers(&value)) } else { [a, b] };
+        let [a, b] =
+            if kind == "zset" && *line == "ZRANGE" { [a, b].map(|value| with_numbers(&value)) } else { [a, b] };
         (!rule.same(&a, &b, SKEW)).then(|| format!("{line}: {a:?} and {b:?}"))
     });
     different.or_else(|| match kind.as_str() {
