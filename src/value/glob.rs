@@ -22,13 +22,20 @@
 
 use memchr::memchr;
 
+/// Bytes from which on a class is remembered once it was read. A shorter one is read anew at each byte of the text, which
+/// takes no memory.
+const LONG_CLASS_BYTES: usize = 32;
+
 /// Whether the whole of `text` matches `pattern`. With `ignore_case`, ASCII letters match in either
 /// case.
 ///
 /// Every part of a pattern but `*` eats exactly one byte, so when a byte fails to match only the
 /// last `*` has to give way: what an earlier star could gain by eating more, the last one can gain
-/// too. That bounds the work by the product of the two lengths (Redis up to 7.0.8 tried every star,
-/// CVE-2022-36021).
+/// too. So each star is given up for good when the next is reached, and of the text each byte is at most once the place
+/// where the pattern behind the star begins; from there on no more bytes are compared than that pattern has parts before
+/// the next star, nor than the text has left. All stars together thus compare at most the bytes of the text times the
+/// parts of the pattern (Redis up to 7.0.8 tried every star, CVE-2022-36021). Comparing a byte with a part takes at most
+/// [`LONG_CLASS_BYTES`] steps and a search among the long classes, which are read whole only once.
 pub fn glob_match(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
@@ -36,6 +43,7 @@ pub fn glob_match(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     let mut pattern_rest = pattern;
     let mut text_rest = text;
     let mut last_star: Option<Star> = None;
+    let mut classes = LongClasses::new(ignore_case);
     while let Some((&byte, text_tail)) = text_rest.split_first() {
         if let [b'*', tail @ ..] = pattern_rest {
             let after = skip_stars(tail);
@@ -43,7 +51,7 @@ pub fn glob_match(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
                 return true;
             }
             last_star = Some(Star { after, literal: leading_literal(after, ignore_case), untried: text_rest });
-        } else if let Some(pattern_tail) = match_one(pattern_rest, byte, ignore_case) {
+        } else if let Some(pattern_tail) = match_one(pattern_rest, byte, &mut classes) {
             pattern_rest = pattern_tail;
             text_rest = text_tail;
             continue;
@@ -103,56 +111,167 @@ fn skip_stars(mut pattern: &[u8]) -> &[u8] {
 
 /// Matches one byte against the first part of `pattern`, which is not a star. Returns the pattern
 /// behind that part, or `None` when the byte does not match or the pattern is empty.
-fn match_one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<&[u8]> {
+fn match_one<'p>(pattern: &'p [u8], byte: u8, classes: &mut LongClasses) -> Option<&'p [u8]> {
     let (literal, tail) = match pattern {
         [] => return None,
         [b'?', tail @ ..] => return Some(tail),
         [b'[', class @ ..] => {
-            let (matched, tail) = match_class(class, byte, ignore_case);
+            let (matched, tail) =
+                match_short_class(class, byte, classes.ignore_case).unwrap_or_else(|| classes.match_one(class, byte));
             return matched.then_some(tail);
         }
         [b'\\', escaped, tail @ ..] => (*escaped, tail),
         [literal, tail @ ..] => (*literal, tail),
     };
-    same(literal, byte, ignore_case).then_some(tail)
+    same(literal, byte, classes.ignore_case).then_some(tail)
 }
 
-/// Matches one byte against a class; `class` begins behind the `[`. Returns the verdict and the
-/// pattern behind the class.
-fn match_class(class: &[u8], byte: u8, ignore_case: bool) -> (bool, &[u8]) {
-    let (negated, mut rest) = match class {
+/// What a class is made of.
+enum Item {
+    Escaped(u8),
+    Range(u8, u8),
+    Literal(u8),
+}
+
+/// Whether a class is a complement, and its items; `class` begins behind the `[`.
+fn open_class(class: &[u8]) -> (bool, &[u8]) {
+    match class {
         [b'^', tail @ ..] => (true, tail),
         _ => (false, class),
-    };
-    let mut matched = false;
-    loop {
-        rest = match rest {
-            [b'\\', escaped, tail @ ..] => {
-                matched |= *escaped == byte;
-                tail
-            }
-            [b']', tail @ ..] => return (matched != negated, tail),
-            [] => return (matched != negated, rest),
-            [start, b'-', end, tail @ ..] => {
-                matched |= in_range(*start, *end, byte, ignore_case);
-                tail
-            }
-            [literal, tail @ ..] => {
-                matched |= same(*literal, byte, ignore_case);
-                tail
-            }
-        };
     }
 }
 
-/// Whether `byte` lies in the range. Redis compares C's `char`, which is signed on x86-64, and
-/// turns the ends over before it folds their case.
-fn in_range(start: u8, end: u8, byte: u8, ignore_case: bool) -> bool {
+/// The first item of those of a class, and the others; where the class ends, the pattern behind it.
+fn next_item(items: &[u8]) -> Result<(Item, &[u8]), &[u8]> {
+    match items {
+        [b'\\', escaped, tail @ ..] => Ok((Item::Escaped(*escaped), tail)),
+        [b']', tail @ ..] => Err(tail),
+        [] => Err(items),
+        [start, b'-', end, tail @ ..] => Ok((Item::Range(*start, *end), tail)),
+        [literal, tail @ ..] => Ok((Item::Literal(*literal), tail)),
+    }
+}
+
+/// Matches one byte against a class; `class` begins behind the `[`. Returns the verdict and the
+/// pattern behind the class, or `None` where the class is long.
+fn match_short_class(class: &[u8], byte: u8, ignore_case: bool) -> Option<(bool, &[u8])> {
+    let (negated, mut rest) = open_class(class);
+    let mut matched = false;
+    loop {
+        match next_item(rest) {
+            Ok((item, tail)) => {
+                matched |= match item {
+                    Item::Escaped(escaped) => escaped == byte,
+                    Item::Range(start, end) => in_range(start, end, byte, ignore_case),
+                    Item::Literal(literal) => same(literal, byte, ignore_case),
+                };
+                rest = tail;
+            }
+            Err(tail) => return Some((matched != negated, tail)),
+        }
+        if class.len() - rest.len() > LONG_CLASS_BYTES {
+            return None;
+        }
+    }
+}
+
+/// The long classes of one pattern that were read during a match. While there is none, this takes no memory.
+struct LongClasses {
+    ignore_case: bool,
+    /// In the order in which they stand in the pattern.
+    known: Vec<LongClass>,
+}
+
+struct LongClass {
+    /// Bytes of the pattern from where the class begins, which says which of the pattern's classes it is.
+    from_begin: usize,
+    /// Bytes of the pattern behind the class.
+    behind: usize,
+    /// A bit for each byte that it matches.
+    matching: [u64; 4],
+}
+
+impl LongClasses {
+    fn new(ignore_case: bool) -> LongClasses {
+        LongClasses { ignore_case, known: Vec::new() }
+    }
+
+    /// As [`match_short_class`] does it.
+    #[cold]
+    fn match_one<'p>(&mut self, class: &'p [u8], byte: u8) -> (bool, &'p [u8]) {
+        // A match comes to classes for the first time in the order of the pattern, so that each is put behind all others.
+        let at = self.known.binary_search_by(|known| class.len().cmp(&known.from_begin)).unwrap_or_else(|at| {
+            self.known.insert(at, LongClass::read(class, self.ignore_case));
+            at
+        });
+        let known = &self.known[at];
+        let matched = known.matching[usize::from(byte / 64)] & 1 << (byte % 64) != 0;
+        (matched, &class[class.len() - known.behind..])
+    }
+}
+
+impl LongClass {
+    fn read(class: &[u8], ignore_case: bool) -> LongClass {
+        let (negated, mut rest) = open_class(class);
+        let mut singles = [false; 256];
+        // How many more ranges begin than end at each place of signed bytes. (Marking all bytes of every range would
+        // take hundreds of steps for three bytes of the pattern.)
+        let mut changes = [0i64; 257];
+        let behind = loop {
+            let (item, tail) = match next_item(rest) {
+                Ok(next) => next,
+                Err(tail) => break tail.len(),
+            };
+            rest = tail;
+            match item {
+                Item::Escaped(escaped) => singles[usize::from(escaped)] = true,
+                Item::Range(start, end) => {
+                    let (low, high) = range_ends(start, end, ignore_case);
+                    if low <= high {
+                        changes[place(low)] += 1;
+                        changes[place(high) + 1] -= 1;
+                    }
+                }
+                Item::Literal(literal) if ignore_case => {
+                    singles[usize::from(literal.to_ascii_lowercase())] = true;
+                    singles[usize::from(literal.to_ascii_uppercase())] = true;
+                }
+                Item::Literal(literal) => singles[usize::from(literal)] = true,
+            }
+        };
+        let mut open = 0;
+        let in_ranges: [bool; 256] = std::array::from_fn(|place| {
+            open += changes[place];
+            open > 0
+        });
+        let mut matching = [0; 4];
+        for byte in 0..=u8::MAX {
+            let matched = singles[usize::from(byte)] || in_ranges[place(folded(byte, ignore_case))];
+            matching[usize::from(byte / 64)] |= u64::from(matched != negated) << (byte % 64);
+        }
+        LongClass { from_begin: class.len(), behind, matching }
+    }
+}
+
+/// The place of a signed byte among all.
+fn place(byte: i8) -> usize {
+    (i16::from(byte) - i16::from(i8::MIN)) as usize
+}
+
+/// A byte as ranges compare it: Redis compares C's `char`, which is signed on x86-64.
+fn folded(byte: u8, ignore_case: bool) -> i8 {
+    if ignore_case { byte.to_ascii_lowercase() as i8 } else { byte as i8 }
+}
+
+/// The ends of a range, which Redis turns over before it folds their case.
+fn range_ends(start: u8, end: u8, ignore_case: bool) -> (i8, i8) {
     let (low, high) = if start as i8 > end as i8 { (end, start) } else { (start, end) };
-    let fold = |byte: u8| {
-        if ignore_case { byte.to_ascii_lowercase() as i8 } else { byte as i8 }
-    };
-    (fold(low)..=fold(high)).contains(&fold(byte))
+    (folded(low, ignore_case), folded(high, ignore_case))
+}
+
+fn in_range(start: u8, end: u8, byte: u8, ignore_case: bool) -> bool {
+    let (low, high) = range_ends(start, end, ignore_case);
+    (low..=high).contains(&folded(byte, ignore_case))
 }
 
 fn same(a: u8, b: u8, ignore_case: bool) -> bool {
@@ -285,8 +404,88 @@ mod tests {
                 (0..=text.len()).any(|eaten| matches_by_definition(tail, &text[eaten..], ignore_case))
             }
             (_, []) => pattern.is_empty(),
-            (_, [byte, text_tail @ ..]) => match_one(pattern, *byte, ignore_case)
+            (_, [byte, text_tail @ ..]) => plain_match_one(pattern, *byte, ignore_case)
                 .is_some_and(|tail| matches_by_definition(tail, text_tail, ignore_case)),
+        }
+    }
+
+    /// One byte against the first part, every class read anew.
+    fn plain_match_one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<&[u8]> {
+        let [b'[', class @ ..] = pattern else {
+            return match_one(pattern, byte, &mut LongClasses::new(ignore_case));
+        };
+        let (negated, mut rest) = match class {
+            [b'^', tail @ ..] => (true, tail),
+            _ => (false, class),
+        };
+        let fold = |byte: u8| if ignore_case { byte.to_ascii_lowercase() } else { byte };
+        let mut matched = false;
+        loop {
+            rest = match rest {
+                [b'\\', escaped, tail @ ..] => {
+                    matched |= *escaped == byte;
+                    tail
+                }
+                [b']', tail @ ..] => return (matched != negated).then_some(tail),
+                [] => return (matched != negated).then_some(rest),
+                [start, b'-', end, tail @ ..] => {
+                    let (low, high) = ((*start as i8).min(*end as i8) as u8, (*start as i8).max(*end as i8) as u8);
+                    matched |= fold(low) as i8 <= fold(byte) as i8 && fold(byte) as i8 <= fold(high) as i8;
+                    tail
+                }
+                [literal, tail @ ..] => {
+                    matched |= fold(*literal) == fold(byte);
+                    tail
+                }
+            };
+        }
+    }
+
+    #[test]
+    fn long_classes_match_as_short_ones_do() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let (mut matched, mut long) = (0, 0);
+        for _ in 0..100_000 {
+            // A few of the bytes that mean something, among few others or among all.
+            let few = rng.bool();
+            let any = |rng: &mut fastrand::Rng| if few { b"aAbz-^]\\[\xff\x80"[rng.usize(..11)] } else { rng.u8(..) };
+            let mut pattern = Vec::new();
+            for _ in 0..rng.usize(1..4) {
+                pattern.extend_from_slice([&b"*"[..], b"", b"?", b"a"][rng.usize(..4)]);
+                pattern.extend_from_slice([&b"["[..], b"[^"][rng.usize(..2)]);
+                for _ in 0..[rng.usize(..6), rng.usize(24..40), rng.usize(40..90)][rng.usize(..3)] {
+                    match any(&mut rng) {
+                        b']' if rng.u32(..8) > 0 => pattern.push(b'-'),
+                        byte => pattern.push(byte),
+                    }
+                }
+                pattern.extend_from_slice([&b"]"[..], b"]", b"]", b""][rng.usize(..4)]);
+            }
+            let text: Vec<u8> = (0..rng.usize(1..7)).map(|_| any(&mut rng)).collect();
+            let ignore_case = rng.bool();
+            let expected = matches_by_definition(&pattern, &text, ignore_case);
+            matched += u32::from(expected);
+            long += u32::from(match_short_class(&pattern[1..], b'a', ignore_case).is_none());
+            assert_eq!(
+                glob_match(&pattern, &text, ignore_case),
+                expected,
+                "{:?} on {:?}, ignore case {ignore_case}",
+                pattern.escape_ascii().to_string(),
+                text.escape_ascii().to_string(),
+            );
+        }
+        assert!(matched > 5_000, "the generator must produce matches, got {matched}");
+        assert!(long > 5_000, "the generator must produce long classes, got {long}");
+    }
+
+    // Read anew for each byte of the text, these classes would take hours.
+    #[test]
+    fn long_classes_are_read_once() {
+        let text = b"a".repeat(1 << 20);
+        for items in [b"z".repeat(1 << 20), b"b-z".repeat(1 << 18), b"\\z".repeat(1 << 19)] {
+            assert!(!glob_match(&[b"*[^", &items[..], b"]b"].concat(), &text, false));
+            assert!(!glob_match(&[b"*?[", &items[..], b"]"].concat(), &text, true));
+            assert!(glob_match(&[b"*[^", &items[..]].concat(), &text, true));
         }
     }
 
