@@ -162,7 +162,8 @@ impl Polygon {
                     < (b.longitude - a.longitude) * (point.latitude - a.latitude) / (b.latitude - a.latitude)
                         + a.longitude
         };
-        let before = self.vertices.iter().cycle().skip(self.vertices.len().saturating_sub(1));
+        // The vertex before the first is the last. (Skipping to it in a cycle would walk all of them for every point.)
+        let before = self.vertices.last().into_iter().chain(&self.vertices);
         self.vertices.iter().zip(before).filter(is_crossed).count() % 2 == 1
     }
 }

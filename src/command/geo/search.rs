@@ -11,6 +11,10 @@ use crate::value::pack::Element;
 use crate::value::zset::{AtScore, Border, View};
 use std::ops::ControlFlow;
 
+/// The most vertices of a polygon. Every point within its bounding box is compared with every edge, and all others on the
+/// shard wait meanwhile.
+const VERTICES_MAX: usize = 1024;
+
 /// The commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -133,6 +137,9 @@ impl Area {
         let there = 3..=(request.len() - first) / 2;
         let vertices = usize::try_from(vertices).ok().filter(|vertices| there.contains(vertices));
         let vertices = vertices.ok_or(Error::text("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"))?;
+        if vertices > VERTICES_MAX {
+            return Err(Error::err(format_args!("GEOSEARCH BYPOLYGON must have at most {VERTICES_MAX} vertices")));
+        }
         let points = (0..vertices).map(|nth| parse_point(request, first + 2 * nth)).collect::<Result<_>>()?;
         self.polygon = Some(Polygon::new(points));
         Ok(vertices)

@@ -108,3 +108,26 @@ fn polygons_are_judged() {
         assert_eq!(client.call(&format!("GEORADIUS points 1 1 5 km {triangle}")), error("ERR syntax error"));
     });
 }
+
+#[test]
+fn polygons_have_at_most_1024_vertices() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("GEOADD points 0 0 middle 5 5 corner 20 20 far");
+        let circle = |vertices: usize| {
+            let vertex = |nth: usize| {
+                let angle = std::f64::consts::TAU * nth as f64 / vertices as f64;
+                format!(" {:.6} {:.6}", 6.0 * angle.cos(), 6.0 * angle.sin())
+            };
+            format!("BYPOLYGON {vertices}{}", (0..vertices).map(vertex).collect::<String>())
+        };
+        assert_eq!(client.call(&format!("GEOSEARCH points {}", circle(1024))), Value::bulks(&["middle"]));
+        assert_eq!(client.call(&format!("GEOSEARCHSTORE into points {}", circle(1024))), int(1));
+        let many = error("ERR GEOSEARCH BYPOLYGON must have at most 1024 vertices");
+        for key in ["points", "none"] {
+            assert_eq!(client.call(&format!("GEOSEARCH {key} {}", circle(1025))), many);
+            assert_eq!(client.call(&format!("GEOSEARCHSTORE into {key} {}", circle(1025))), many);
+        }
+        assert_eq!(client.call("ZCARD into"), int(1));
+    });
+}
