@@ -14,6 +14,7 @@ use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
 use super::{Across, Ctx, Run};
+use crate::config::Limits;
 use crate::keyspace::{Event, Kind, Owned};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::packed::Form;
@@ -21,7 +22,7 @@ use crate::value::list::{self, Direction, End};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::Element;
 use crate::value::{set, zset};
-use order::{Pattern, Texts, Weights, shown};
+use order::{Found, Pattern, Texts, Weights, bytes_to_give, bytes_to_look_up, shown};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -193,75 +194,130 @@ fn value_of(ctx: &mut Ctx, bytes: &[u8], field: Option<&[u8]>) -> Option<Vec<u8>
     }
 }
 
-/// A column of values: one for each element, in some order.
-type Column = Vec<Option<Vec<u8>>>;
-
-fn column_here(
-    ctx: &mut Ctx,
-    pattern: Pattern,
-    elements: &Texts,
-    order: impl ExactSizeIterator<Item = usize>,
-) -> Result<Column> {
-    let (mut column, mut bytes) = (Column::with_capacity(order.len()), 0);
-    for index in order {
-        let value = pattern.key_of(elements.get(index)).and_then(|(key, field)| value_of(ctx, &key, field));
-        bytes += value.as_ref().map_or(0, Vec::len);
-        check_gathered(bytes, ctx.limits)?;
-        column.push(value);
-    }
-    Ok(column)
+/// Reads values that elements name, row by row, and counts what that brings together.
+struct Reading<'a> {
+    /// Those that name keys.
+    patterns: Vec<Pattern<'a>>,
+    elements: &'a Texts,
+    /// Bytes of places and values so far.
+    bytes: usize,
 }
 
-/// A value that is wanted, or found: its column, its row, and its key, or the value.
-type Wanted = (usize, usize, Vec<u8>);
-
-/// The same for several patterns, where the keys are: each shard is asked once.
-async fn columns_across(
-    across: &Across,
-    patterns: &[Pattern<'_>],
-    elements: &Texts,
-    order: &[usize],
-) -> Result<Vec<Column>> {
-    let mut wanted: Vec<Vec<Wanted>> = vec![Vec::new(); across.hop.shards()];
-    let mut fields: Vec<Option<Vec<u8>>> = Vec::with_capacity(patterns.len());
-    for (column, pattern) in patterns.iter().enumerate() {
-        for (row, index) in order.iter().enumerate() {
-            if let Some((key, _)) = pattern.key_of(elements.get(*index)) {
-                wanted[across.shard_of(&key)].push((column, row, key));
-            }
+impl<'a> Reading<'a> {
+    /// `rows`: the elements that are going to be asked for. What is too much already without any value is refused.
+    fn of(
+        patterns: &[Pattern<'a>],
+        elements: &'a Texts,
+        rows: impl ExactSizeIterator<Item = usize>,
+        limits: &Limits,
+    ) -> Result<Reading<'a>> {
+        let patterns: Vec<Pattern> = patterns.iter().copied().filter(|pattern| pattern.names_keys()).collect();
+        let bytes = rows.len().saturating_mul(patterns.len() * size_of::<Found>());
+        if !patterns.is_empty() {
+            let rows_count = rows.len();
+            let element_bytes = rows.map(|index| elements.get(index).len()).sum();
+            check_gathered(bytes_to_look_up(&patterns, rows_count, element_bytes), limits)?;
         }
-        fields.push(match pattern {
+        Ok(Reading { patterns, elements, bytes })
+    }
+
+    /// The values of some rows, where the keys are here: they are handed over row by row.
+    fn here(
+        mut self,
+        ctx: &mut Ctx,
+        rows: impl Iterator<Item = usize>,
+        mut take: impl FnMut(&mut Ctx, usize, &mut Vec<Found>) -> Result,
+    ) -> Result {
+        let mut row = Vec::with_capacity(self.patterns.len());
+        for index in rows {
+            row.clear();
+            for pattern in &self.patterns {
+                let element = self.elements.get(index);
+                let value = pattern.key_of(element).and_then(|(key, field)| value_of(ctx, &key, field));
+                self.bytes += value.as_ref().map_or(0, Vec::len);
+                check_gathered(self.bytes, ctx.limits)?;
+                row.push(value);
+            }
+            take(ctx, index, &mut row)?;
+        }
+        Ok(())
+    }
+
+    /// The same where the keys are on any shard. Each shard is asked once for a portion of rows, so that keys and values
+    /// do not wait here for all others, and neither do the other clients of this shard.
+    async fn across(
+        mut self,
+        across: &Across,
+        rows: &[usize],
+        mut take: impl FnMut(usize, &mut Vec<Found>) -> Result,
+    ) -> Result {
+        let fields = self.patterns.iter().map(|pattern| match pattern {
             Pattern::Key { field, .. } => field.map(<[u8]>::to_vec),
             Pattern::Element | Pattern::Constant => None,
         });
-    }
-    let shards: Vec<usize> = (0..wanted.len()).filter(|shard| !wanted[*shard].is_empty()).collect();
-    let wanted = Arc::new((wanted, fields));
-    let read = move |ctx: &mut Ctx, shard: usize| -> Result<Vec<Wanted>> {
-        let (wanted, fields) = &*wanted;
-        let (mut values, mut bytes) = (Vec::new(), 0);
-        for (column, row, key) in &wanted[shard] {
-            let Some(value) = value_of(ctx, key, fields[*column].as_deref()) else { continue };
-            bytes += value.len();
-            check_gathered(bytes, ctx.limits)?;
-            values.push((*column, *row, value));
+        let fields: Arc<Vec<Option<Vec<u8>>>> = Arc::new(fields.collect());
+        let width = self.patterns.len();
+        let portion = if width == 0 { rows.len() } else { PORTION_CELLS.div_ceil(width) };
+        for rows in rows.chunks(portion.max(1)) {
+            let mut cells = self.portion(across, rows, &fields).await?.into_iter();
+            let mut row = Vec::with_capacity(width);
+            for index in rows {
+                row.clear();
+                row.extend(cells.by_ref().take(width));
+                take(*index, &mut row)?;
+            }
         }
-        Ok(values)
-    };
-    let mut columns = vec![vec![None; order.len()]; patterns.len()];
-    let mut bytes = 0;
-    for found in across.on_all(&shards, read).await {
-        for (column, row, value) in found? {
-            bytes += value.len();
-            check_gathered(bytes, &across.limits)?;
-            columns[column][row] = Some(value);
-        }
+        Ok(())
     }
-    Ok(columns)
+
+    /// The values of a portion of rows, row by row.
+    async fn portion(
+        &mut self,
+        across: &Across,
+        rows: &[usize],
+        fields: &Arc<Vec<Option<Vec<u8>>>>,
+    ) -> Result<Vec<Found>> {
+        let width = self.patterns.len();
+        let mut wanted: Vec<Vec<Cell>> = vec![Vec::new(); across.hop.shards()];
+        for (row, index) in rows.iter().enumerate() {
+            for (column, pattern) in self.patterns.iter().enumerate() {
+                if let Some((key, _)) = pattern.key_of(self.elements.get(*index)) {
+                    wanted[across.shard_of(&key)].push((row * width + column, key));
+                }
+            }
+        }
+        let shards: Vec<usize> = (0..wanted.len()).filter(|shard| !wanted[*shard].is_empty()).collect();
+        let (wanted, fields, bytes_before) = (Arc::new(wanted), fields.clone(), self.bytes);
+        let read = move |ctx: &mut Ctx, shard: usize| -> Result<Vec<Cell>> {
+            let (mut values, mut bytes) = (Vec::new(), bytes_before);
+            for (cell, key) in &wanted[shard] {
+                let Some(value) = value_of(ctx, key, fields[cell % width].as_deref()) else { continue };
+                bytes += value.len();
+                check_gathered(bytes, ctx.limits)?;
+                values.push((*cell, value));
+            }
+            Ok(values)
+        };
+        let mut cells = vec![None; rows.len() * width];
+        for found in across.on_all(&shards, read).await {
+            for (cell, value) in found? {
+                self.bytes += value.len();
+                check_gathered(self.bytes, &across.limits)?;
+                cells[cell] = Some(value);
+            }
+        }
+        Ok(cells)
+    }
 }
 
+/// So many values are asked for at once of other shards.
+const PORTION_CELLS: usize = 16 * 1024;
+
+/// A value that is wanted, or found: its place in the portion, and its key, or the value.
+type Cell = (usize, Vec<u8>);
+
 /// The elements' indexes in order, those that are shown; `weights` are the values that BY names.
-fn ordered(sort: &Sort, elements: &Elements, by: By, weights: Column) -> Result<Vec<usize>> {
+fn ordered(sort: &Sort, elements: &Elements, by: By, weights: Vec<Found>) -> Result<Vec<usize>> {
     let texts = &elements.texts;
     let weights = match by {
         By::Nothing => return Ok(elements.shown.clone().collect()),
@@ -277,47 +333,62 @@ fn ordered(sort: &Sort, elements: &Elements, by: By, weights: Column) -> Result<
     Ok(order)
 }
 
-/// What SORT gives: the elements, or a row for each with what GET names.
-struct Output<'r> {
-    sort: Sort<'r>,
-    texts: Texts,
-    order: Vec<usize>,
-    /// The values of each GET that names keys, in order.
-    columns: Vec<Column>,
-}
-
-impl Output<'_> {
-    fn len(&self) -> usize {
-        self.order.len() * self.sort.gets.len().max(1)
+impl Sort<'_> {
+    /// How many items are returned or stored for so many elements.
+    fn items(&self, rows: usize) -> usize {
+        rows * self.gets.len().max(1)
     }
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = Option<&[u8]>> + Clone {
-        let width = self.sort.gets.len().max(1);
-        (0..self.len()).map(move |at| {
-            let (row, column) = (at / width, at % width);
-            match self.sort.gets.get(column) {
-                None | Some(Pattern::Element) => Some(self.texts.get(self.order[row])),
-                Some(_) => self.columns[column][row].as_deref(),
-            }
-        })
+    /// Refuses what is going to be too long whatever the keys hold: nothing but the request bounds how often an element,
+    /// or nothing at all, is asked for.
+    fn check_output(&self, texts: &Texts, order: &[usize], limits: &Limits) -> Result {
+        if self.gets.is_empty() {
+            return Ok(());
+        }
+        let element_bytes = order.iter().map(|index| texts.get(*index).len()).sum();
+        let (item_bytes, too_long) = match self.store {
+            Some(_) => (Texts::ITEM_BYTES, Error::ReplyTooLong),
+            None => (NIL_BYTES_MIN, Error::OutputTooLong),
+        };
+        let is_short = bytes_to_give(&self.gets, order.len(), element_bytes, item_bytes) <= limits.reply_bytes;
+        if is_short { Ok(()) } else { Err(too_long) }
     }
 
-    fn reply(&self, reply: &mut Reply) {
-        reply.array(self.len());
-        for text in self.iter() {
-            match text {
-                Some(text) => reply.bulk(text),
-                None => reply.nil(),
-            }
+    /// Hands over what SORT gives for an element: the element, or what each GET names, of which those that name keys have
+    /// been `found`.
+    fn give(&self, element: &[u8], found: &[Found], mut give: impl FnMut(Option<&[u8]>)) {
+        if self.gets.is_empty() {
+            return give(Some(element));
+        }
+        let mut found = found.iter();
+        for get in &self.gets {
+            give(match get {
+                Pattern::Element => Some(element),
+                Pattern::Constant => None,
+                Pattern::Key { .. } => found.next().and_then(Option::as_deref),
+            });
         }
     }
 
-    /// As STORE keeps it: what is missing is empty.
-    fn texts(&self) -> Texts {
-        let mut texts = Texts::default();
-        self.iter().for_each(|text| texts.push(text.unwrap_or_default()));
-        texts
+    fn reply_row(&self, reply: &mut Reply, element: &[u8], found: &[Found]) {
+        self.give(element, found, |text| match text {
+            Some(text) => reply.bulk(text),
+            None => reply.nil(),
+        });
     }
+
+    /// As STORE keeps it: what is missing is empty.
+    fn store_row(&self, texts: &mut Texts, element: &[u8], found: &[Found]) {
+        self.give(element, found, |text| texts.push(text.unwrap_or_default()));
+    }
+}
+
+/// What nothing takes in a reply, at least: RESP3 says it in so few bytes.
+const NIL_BYTES_MIN: usize = "_\r\n".len();
+
+/// A reply that has become too long is not written to its end.
+fn check_reply(bytes: usize, limits: &Limits) -> Result {
+    if bytes > limits.reply_bytes { Err(Error::OutputTooLong) } else { Ok(()) }
 }
 
 /// Puts a result where it belongs; returns its length.
@@ -349,21 +420,35 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     }
     let elements = read_elements(ctx, request, &sort)?;
     let by = sort.order_of(elements.kind);
-    let weights = match by {
-        By::Keys(pattern) => column_here(ctx, pattern, &elements.texts, 0..elements.texts.len())?,
-        _ => Column::new(),
-    };
-    let order = ordered(&sort, &elements, by, weights)?;
-    let mut column = |pattern: &Pattern| column_here(ctx, *pattern, &elements.texts, order.iter().copied());
-    let columns = sort.gets.iter().map(&mut column).collect::<Result<_>>()?;
-    let output = Output { sort, texts: elements.texts, order, columns };
-    match output.sort.store {
-        None => output.reply(&mut ctx.reply),
-        Some(target) => {
-            let len = store(ctx, target, &output.texts())?;
-            ctx.reply.int(len);
-        }
+    let mut weights = Vec::new();
+    if let By::Keys(pattern) = by {
+        let all = 0..elements.texts.len();
+        let reading = Reading::of(&[pattern], &elements.texts, all.clone(), ctx.limits)?;
+        reading.here(ctx, all, |_, _, row| {
+            weights.append(row);
+            Ok(())
+        })?;
     }
+    let order = ordered(&sort, &elements, by, weights)?;
+    let texts = &elements.texts;
+    sort.check_output(texts, &order, ctx.limits)?;
+    let reading = Reading::of(&sort.gets, texts, order.iter().copied(), ctx.limits)?;
+    let rows = order.iter().copied();
+    let Some(target) = sort.store else {
+        let begin = ctx.reply.len();
+        ctx.reply.array(sort.items(order.len()));
+        return reading.here(ctx, rows, |ctx, index, row| {
+            sort.reply_row(&mut ctx.reply, texts.get(index), row);
+            check_reply(ctx.reply.len() - begin, ctx.limits)
+        });
+    };
+    let mut stored = Texts::default();
+    reading.here(ctx, rows, |_, index, row| {
+        sort.store_row(&mut stored, texts.get(index), row);
+        Ok(())
+    })?;
+    let len = store(ctx, target, &stored)?;
+    ctx.reply.int(len);
     Ok(())
 }
 
@@ -380,20 +465,36 @@ async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
     };
     let elements = across.on(across.shard_of(request.as_request().arg(1)), read).await?;
     let by = sort.order_of(elements.kind);
-    let weights = match by {
-        By::Keys(pattern) => {
-            let all: Vec<usize> = (0..elements.texts.len()).collect();
-            columns_across(&across, &[pattern], &elements.texts, &all).await?.swap_remove(0)
-        }
-        _ => Column::new(),
-    };
+    let mut weights = Vec::new();
+    if let By::Keys(pattern) = by {
+        let all: Vec<usize> = (0..elements.texts.len()).collect();
+        let reading = Reading::of(&[pattern], &elements.texts, all.iter().copied(), &across.limits)?;
+        let keep = |_, row: &mut Vec<Found>| {
+            weights.append(row);
+            Ok(())
+        };
+        reading.across(&across, &all, keep).await?;
+    }
     let order = ordered(&sort, &elements, by, weights)?;
-    let columns = columns_across(&across, &sort.gets, &elements.texts, &order).await?;
-    let output = Output { sort, texts: elements.texts, order, columns };
-    let Some(target) = output.sort.store.map(<[u8]>::to_vec) else {
-        return Ok(across.reply(|reply| output.reply(reply)));
+    let texts = &elements.texts;
+    sort.check_output(texts, &order, &across.limits)?;
+    let reading = Reading::of(&sort.gets, texts, order.iter().copied(), &across.limits)?;
+    let Some(target) = sort.store.map(<[u8]>::to_vec) else {
+        let mut out = across.reply(|reply| reply.array(sort.items(order.len())));
+        let reply_row = |index, row: &mut Vec<Found>| {
+            sort.reply_row(&mut Reply::new(&mut out, across.proto), texts.get(index), row);
+            check_reply(out.len(), &across.limits)
+        };
+        reading.across(&across, &order, reply_row).await?;
+        return Ok(out);
     };
-    let (texts, shard) = (output.texts(), across.shard_of(&target));
-    let len = across.on(shard, move |ctx| store(ctx, &target, &texts)).await?;
+    let mut stored = Texts::default();
+    let store_row = |index, row: &mut Vec<Found>| {
+        sort.store_row(&mut stored, texts.get(index), row);
+        Ok(())
+    };
+    reading.across(&across, &order, store_row).await?;
+    let shard = across.shard_of(&target);
+    let len = across.on(shard, move |ctx| store(ctx, &target, &stored)).await?;
     Ok(across.reply(|reply| reply.int(len)))
 }

@@ -11,6 +11,9 @@ pub struct Texts {
 }
 
 impl Texts {
+    /// What a text takes besides its bytes.
+    pub const ITEM_BYTES: usize = size_of::<usize>();
+
     pub fn push(&mut self, text: &[u8]) {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());
@@ -69,6 +72,32 @@ impl<'p> Pattern<'p> {
     pub fn names_keys(self) -> bool {
         matches!(self, Pattern::Key { .. })
     }
+
+    /// Bytes of a key but those of the element.
+    fn key_bytes(self) -> usize {
+        match self {
+            Pattern::Key { before, behind, .. } => before.len() + behind.len(),
+            Pattern::Element | Pattern::Constant => 0,
+        }
+    }
+}
+
+/// A value that BY or GET names, if it is there.
+pub type Found = Option<Vec<u8>>;
+
+/// What looking up the keys of these patterns brings together before any value is read: for each key its bytes, and a
+/// place for its value, although there may be none. It is counted in numbers alone, since a client says how many patterns
+/// there are, and how long they are.
+pub fn bytes_to_look_up(patterns: &[Pattern], rows: usize, element_bytes: usize) -> usize {
+    let row_bytes: usize = patterns.iter().map(|pattern| pattern.key_bytes() + size_of::<Found>()).sum();
+    rows.saturating_mul(row_bytes).saturating_add(patterns.len().saturating_mul(element_bytes))
+}
+
+/// The least that GETs of such elements give: the elements where they are asked for, and for each item so many bytes.
+pub fn bytes_to_give(gets: &[Pattern], rows: usize, element_bytes: usize, item_bytes: usize) -> usize {
+    let elements = gets.iter().filter(|get| matches!(get, Pattern::Element)).count();
+    let items = rows.saturating_mul(gets.len()).saturating_mul(item_bytes);
+    items.saturating_add(elements.saturating_mul(element_bytes))
 }
 
 /// Which of so many elements `LIMIT offset count` shows, as Redis counts: all from the start where a number is negative.
@@ -86,7 +115,7 @@ pub enum Weights {
     /// The elements themselves, as texts.
     Elements,
     /// Other texts; what has none comes first.
-    Texts(Vec<Option<Vec<u8>>>),
+    Texts(Vec<Found>),
 }
 
 /// Some weight is not a number.
@@ -153,6 +182,21 @@ mod tests {
         assert_eq!(Pattern::of(b"h*->"), key("h", "->", None));
         assert_eq!(Pattern::of(b"h*->->"), key("h", "", Some("->")));
         assert_eq!(Pattern::of(b"a->*"), key("a->", "", None));
+    }
+
+    #[test]
+    fn what_is_looked_up_and_given_is_counted_beforehand() {
+        let found = size_of::<Found>();
+        let patterns = [key("w_", "", None), key("h_", "x", Some("field"))];
+        assert_eq!(bytes_to_look_up(&patterns, 10, 40), 10 * (2 + 3 + 2 * found) + 2 * 40);
+        assert_eq!(bytes_to_look_up(&[], 10, 40), 0);
+        assert_eq!(bytes_to_look_up(&patterns, usize::MAX, 0), usize::MAX);
+        assert_eq!(bytes_to_look_up(&patterns, 0, usize::MAX), usize::MAX);
+        let gets = [Pattern::Element, Pattern::Constant, key("w_", "", None), Pattern::Element];
+        assert_eq!(bytes_to_give(&gets, 10, 40, 3), 10 * 4 * 3 + 2 * 40);
+        assert_eq!(bytes_to_give(&[], 10, 40, 3), 0);
+        assert_eq!(bytes_to_give(&gets, usize::MAX, 40, 3), usize::MAX);
+        assert_eq!(bytes_to_give(&gets, 0, usize::MAX, 3), usize::MAX);
     }
 
     #[test]

@@ -318,3 +318,71 @@ fn what_keys_of_several_shards_bring_together_is_bounded() {
         assert_eq!(client.call("SORT list LIMIT 0 3 GET string*").items().len(), 3);
     }
 }
+
+/// What is not there is asked for, too: nothing but the request says how often.
+#[test]
+fn sort_is_bounded_by_what_it_is_asked_for() {
+    const ELEMENTS: usize = 100_000;
+    const PEAK_BYTES_MAX: u64 = 300 << 20;
+    on_shards(&[], |server| {
+        let mut client = server.client();
+        fill(&mut client, &["RPUSH", "list"], (0..ELEMENTS).map(|n| n.to_string()));
+        let read = error("ERR value is out of range, the reply exceeds proto-max-bulk-len");
+        let told = error(
+            "ERR the reply is longer than a client may have to read (client-output-buffer-limit); the command was run",
+        );
+        let gets = |get: &str, count: usize| format!(" GET {get}").repeat(count);
+        let long = format!("*{}", "x".repeat(10_000));
+        for (options, without_store, with_store) in [
+            (format!("BY nosort{}", gets("none_*", 400)), &read, &read),
+            (format!("BY nosort{}", gets("none_*->field", 400)), &read, &read),
+            (format!("BY nosort{}", gets(&long, 1)), &read, &read),
+            (format!("BY {long}"), &read, &read),
+            (format!("BY nosort{}", gets("none", 4_000)), &told, &read),
+            (format!("BY nosort{}", gets("#", 4_000)), &told, &read),
+        ] {
+            let shown = &options[..options.len().min(30)];
+            assert_eq!(client.call(&format!("SORT list {options}")), *without_store, "{shown}");
+            assert_eq!(client.call(&format!("SORT_RO list {options}")), *without_store, "{shown}");
+            assert_eq!(client.call(&format!("SORT list {options} STORE dest")), *with_store, "{shown}");
+            let args: Vec<&str> = options.split(' ').collect();
+            // As many as a script can pass on.
+            if args.len() < 1_000 {
+                let script = "return redis.pcall('SORT_RO', KEYS[1], unpack(ARGV))";
+                let reply = client.command(&[&["EVAL", script, "1", "list"], &args[..]].concat());
+                assert_eq!(reply, *without_store, "{shown}");
+            }
+        }
+        assert_eq!(client.call("EXISTS dest"), int(0));
+        let bytes = peak_bytes(server);
+        assert!(bytes < PEAK_BYTES_MAX, "{} MB", bytes >> 20);
+    });
+}
+
+/// They are read in portions, where they are on several shards.
+#[test]
+fn sort_gives_the_values_of_many_keys() {
+    const ELEMENTS: usize = 20_000;
+    on_shards(&[], |server| {
+        let mut client = server.client();
+        fill(&mut client, &["RPUSH", "list"], (0..ELEMENTS).map(|n| n.to_string()));
+        fill(&mut client, &["MSET"], (0..ELEMENTS).step_by(3).flat_map(|n| [format!("v_{n}"), format!("value {n}")]));
+        fill(&mut client, &["MSET"], (0..ELEMENTS).flat_map(|n| [format!("w_{n}"), format!("-{n}")]));
+        let row = |n: usize| {
+            let value = if n.is_multiple_of(3) { bulk(&format!("value {n}")) } else { Value::NullBulk };
+            [bulk(&n.to_string()), value, Value::NullBulk, bulk(&format!("-{n}"))]
+        };
+        let expected = Value::Array((0..ELEMENTS).rev().flat_map(row).collect());
+        let command = "SORT list BY w_* GET # GET v_* GET none GET w_*";
+        assert!(client.call(command) == expected, "another reply");
+        let script =
+            "return redis.call('SORT', KEYS[1], 'BY', 'w_*', 'GET', '#', 'GET', 'v_*', 'GET', 'w_*', 'LIMIT', 1, 1)";
+        let n = ELEMENTS - 2;
+        let reply = client.command(&["EVAL", script, "1", "list"]);
+        let [element, value, _, weight] = row(n);
+        assert_eq!(reply, Value::Array(vec![element, value, weight]));
+        assert_eq!(client.call(&format!("{command} STORE dest")), int(4 * ELEMENTS as i64));
+        let last = Value::bulks(&["1", "", "", "-1", "0", "value 0", "", "-0"]);
+        assert_eq!(client.call("LRANGE dest -8 -1"), last);
+    });
+}
