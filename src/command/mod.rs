@@ -319,6 +319,44 @@ pub fn reply_drawn(reply: &mut Reply, count: u64, limit: usize, mut each: impl F
     Ok(())
 }
 
+/// Whether a reply of whole values is too long, which is asked before they are copied: one value may be named a million
+/// times. A short reply is written as it comes; before it becomes long, the lengths of all that is left are added up.
+pub struct ReplyLength {
+    begin: usize,
+    limit: usize,
+    fits: Option<bool>,
+}
+
+impl ReplyLength {
+    /// Up to so many bytes nobody adds up anything.
+    const SHORT_BYTES: usize = 1 << 20;
+
+    pub fn new(reply: &Reply, limits: &Limits) -> ReplyLength {
+        ReplyLength { begin: reply.len(), limit: limits.reply_bytes, fits: None }
+    }
+
+    /// Whether a value of this length may be written without more ado.
+    pub fn has_room(&self, reply: &Reply, bytes: usize) -> bool {
+        self.fits.unwrap_or_else(|| (reply.len() - self.begin).saturating_add(bytes) <= Self::SHORT_BYTES)
+    }
+
+    /// Whether the lengths have been added up.
+    pub fn is_known(&self) -> bool {
+        self.fits.is_some()
+    }
+
+    /// Adds up the lengths of the values that are left.
+    pub fn add_up(&mut self, reply: &Reply, lens: impl Iterator<Item = usize>) {
+        let all = lens.fold(reply.len() - self.begin, usize::saturating_add);
+        self.fits = Some(all <= self.limit);
+    }
+
+    /// What is answered where the values were too long to be written. Everything else that the command does has been done.
+    pub fn check(&self) -> Result {
+        if self.fits == Some(false) { Err(Error::OutputTooLong) } else { Ok(()) }
+    }
+}
+
 /// The shard of a key.
 pub fn shard_of(hasher: &Hasher, key: &[u8]) -> usize {
     hasher.shard_of(hasher.key(key))

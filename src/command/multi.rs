@@ -5,7 +5,7 @@ use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, NO_RENEWAL, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::strings::{as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
-use super::{Across, Ctx, Merge, Run};
+use super::{Across, Ctx, Merge, ReplyLength, Run};
 use crate::clock::Now;
 use crate::config::Limits;
 use crate::keyspace::{Change, Event, Key, Keyspace, Kind, Stored, Touch, Value};
@@ -99,15 +99,34 @@ pub const ROWS: &[Row<Run>] = &[
 ];
 
 fn mget(ctx: &mut Ctx, request: Request) -> Result {
-    for bytes in request.from(1) {
+    let mut length = ReplyLength::new(&ctx.reply, ctx.limits);
+    for (nth, bytes) in request.from(1).enumerate() {
         let key = ctx.other_key(bytes);
-        match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
-            Some(live) if live.kind() == Kind::String => reply_value(&mut ctx.reply, live.value()),
-            _ => ctx.reply.nil(),
+        let is_unclear =
+            match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).filter(|live| live.kind() == Kind::String) {
+                Some(live) if length.has_room(&ctx.reply, len(live.value())) => {
+                    reply_value(&mut ctx.reply, live.value());
+                    false
+                }
+                Some(_) => !length.is_known(),
+                None => {
+                    ctx.reply.nil();
+                    false
+                }
+            };
+        if is_unclear {
+            let peek = |bytes: &[u8]| match ctx.keyspace.peek(ctx.db, ctx.keyspace.hasher().key(bytes), ctx.now) {
+                Some(Stored::String(value)) => Some(value),
+                _ => None,
+            };
+            length.add_up(&ctx.reply, request.from(1 + nth).map(|bytes| peek(bytes).map_or(0, len)));
+            if let Some(value) = peek(bytes).filter(|_| length.has_room(&ctx.reply, 0)) {
+                reply_value(&mut ctx.reply, value);
+            }
         }
         ctx.end_item();
     }
-    Ok(())
+    length.check()
 }
 
 fn mset(ctx: &mut Ctx, request: Request) -> Result {

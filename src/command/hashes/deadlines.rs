@@ -1,7 +1,7 @@
 //! Deadlines of fields: HEXPIRE, HTTL, HPERSIST and their kin; HGETEX, HSETEX, HGETDEL.
 
 use super::edit::{Edit, deleted};
-use super::{read, reply_value, with_view, write};
+use super::{read, reply_values, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
 use crate::command::elements::{
     ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted, rows, tell_deleted,
@@ -100,16 +100,6 @@ impl Elements for Fields {
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         Edit::open(ctx, key)
     }
-}
-
-/// The values of fields, as a reply.
-fn reply_values(ctx: &mut Ctx, request: Request, fields: Range<usize>) -> Result {
-    with_view(ctx, request, |reply, view, now_ms| {
-        reply.array(fields.len());
-        for index in fields {
-            reply_value(reply, view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms)));
-        }
-    })
 }
 
 fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
@@ -212,12 +202,13 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     Edit::open(ctx, key)?;
     let (options, fields) = parse(request, false)?;
     let deadline = options.expiry.map(|expiry| deadline(ctx, request, expiry, "hgetex")).transpose()?;
-    reply_values(ctx, request, fields.clone())?;
+    // Values too long to be told have their deadlines changed nevertheless.
+    let told = reply_values(ctx, request, fields.clone());
     if deadline.is_none() && !options.other {
-        return Ok(());
+        return told;
     }
     let now = ctx.now;
-    let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
+    let Some(mut edit) = Edit::open(ctx, key)? else { return told };
     let mut named: Vec<&[u8]> = Vec::new();
     let (mut changed, mut has_deleted) = (false, false);
     for index in fields {
@@ -252,7 +243,7 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     } else if changed {
         propagate_deadline::<Fields>(ctx, key, deadline, &named);
     }
-    Ok(())
+    told
 }
 
 fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {

@@ -13,12 +13,13 @@ use super::elements::ElementEdit;
 use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
-use super::{Ctx, Run, reply_element};
+use super::{Ctx, ReplyLength, Run, reply_element};
 use crate::keyspace::{Event, NEVER_MS};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
 use edit::{Edit, deleted, find};
+use std::ops::Range;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -256,12 +257,27 @@ pub fn with_view<R>(ctx: &mut Ctx, request: Request, read: impl FnOnce(&mut Repl
 }
 
 fn get_many(ctx: &mut Ctx, request: Request) -> Result {
+    reply_values(ctx, request, 2..request.len())
+}
+
+/// The values of fields, whose names are at these indexes, as a reply.
+fn reply_values(ctx: &mut Ctx, request: Request, fields: Range<usize>) -> Result {
+    let mut length = ReplyLength::new(&ctx.reply, ctx.limits);
     with_view(ctx, request, |reply, view, now_ms| {
-        reply.array(request.len() - 2);
-        for name in request.from(2) {
-            reply_value(reply, view.get(name).filter(|field| !field.is_dead(now_ms)));
+        let get = |index: usize| view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms));
+        let len = |field: &Field| field.value.text_len();
+        reply.array(fields.len());
+        for index in fields.clone() {
+            let field = get(index);
+            if !length.is_known() && !length.has_room(reply, field.as_ref().map_or(0, len)) {
+                length.add_up(reply, (index..fields.end).map(|index| get(index).as_ref().map_or(0, len)));
+            }
+            // Where the sum is known to be too long, nothing more is written.
+            length.check()?;
+            reply_value(reply, field);
         }
-    })
+        Ok(())
+    })?
 }
 
 fn delete(ctx: &mut Ctx, request: Request) -> Result {

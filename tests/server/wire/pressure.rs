@@ -497,3 +497,37 @@ fn a_long_value_that_is_named_often_does_not_swell_the_server() {
         assert!(peak_bytes < PEAK_BYTES_MAX, "{} MB", peak_bytes >> 20);
     });
 }
+
+/// Without limits of clients a reply may have a gigabyte, which is not written to find out that it is longer.
+#[test]
+fn a_reply_that_is_going_to_be_too_long_is_not_begun() {
+    const VALUE_BYTES: usize = 64 << 20;
+    const TIMES: usize = 300;
+    const PEAK_BYTES_MAX: u64 = 500 << 20;
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call(&format!("SETRANGE long {} x", VALUE_BYTES - 1));
+        assert!(!client.command(&[words("HSET hash field"), vec![vec![b'v'; VALUE_BYTES]]].concat()).is_error());
+        let times = |words: &str| words.repeat(TIMES);
+        for request in [
+            format!("MGET none{}", times(" long")),
+            format!("MGET{}", times(" long none other:none hash")),
+            format!("HMGET hash none{}", times(" field")),
+            format!("HGETEX hash EX 1000 FIELDS {TIMES}{}", times(" field")),
+        ] {
+            let too_long = "ERR the reply is longer than a client may have to read (client-output-buffer-limit); the \
+                            command was run";
+            assert_eq!(client.call(&request), error(too_long), "{}", &request[..40]);
+            client.assert_in_step();
+        }
+        assert!(client.call("HTTL hash FIELDS 1 field").items()[0].number() > 900, "the command was run");
+        let peak_bytes = server.peak_bytes();
+        assert!(peak_bytes < PEAK_BYTES_MAX, "{} MB", peak_bytes >> 20);
+        // What is long, but not too long, is told.
+        let reply = client.call("MGET none long none hash long");
+        let lens: Vec<usize> = reply.items().iter().map(|item| item.bytes().map_or(0, <[u8]>::len)).collect();
+        assert_eq!(lens, [0, VALUE_BYTES, 0, 0, VALUE_BYTES]);
+        let reply = client.call("HMGET hash field none field");
+        assert_eq!(reply.items().iter().filter(|item| **item != Value::NullBulk).count(), 2);
+    });
+}
