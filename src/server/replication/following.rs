@@ -565,7 +565,7 @@ async fn apply(
     shared.set_read(shared.position() + bytes);
     // What is said behind it would be done in another database: none of it is done.
     let databases = server.shard.config().databases;
-    if batch.most_db >= databases {
+    if batch.most_db.max(global.following.db()) >= databases {
         return Err(format!(
             "the primary has more databases than this server, which has {databases}: raise 'databases'"
         ));
