@@ -24,8 +24,11 @@ pub(super) struct Nodes {
     garbage: VecDeque<Garbage>,
     /// What a snapshot has not written yet waits for it here.
     unwritten: VecDeque<Garbage>,
-    /// Databases that were flushed and still have memory to give back.
-    tables: Vec<Table>,
+    /// Databases that were flushed and still have memory to give back; the first one is being freed.
+    tables: VecDeque<Table>,
+    tables_bytes: usize,
+    /// The next slice is one of a database's.
+    is_tables_turn: bool,
     /// Keys of those, and of the garbage.
     pub garbage_keys: usize,
 }
@@ -109,11 +112,12 @@ impl Nodes {
     /// Takes over a database that was flushed.
     pub fn take_table(&mut self, table: Table) {
         self.garbage_keys += table.len();
-        self.tables.push(table);
+        self.tables_bytes += table.bytes();
+        self.tables.push_back(table);
     }
 
     pub fn all_bytes(&self) -> usize {
-        self.bytes + self.garbage_bytes + self.tables.iter().map(Table::bytes).sum::<usize>()
+        self.bytes + self.garbage_bytes()
     }
 
     /// Whether there is something to free. (A snapshot writes in the order in which it found the nodes, about: the oldest of those
@@ -127,9 +131,9 @@ impl Nodes {
         self.unwritten.front().is_some_and(|node| !node.is_saved())
     }
 
-    /// Bytes of collections that are to be freed.
+    /// Bytes of what nobody uses any more, those included that a snapshot still writes.
     pub fn garbage_bytes(&self) -> usize {
-        self.garbage_bytes
+        self.garbage_bytes + self.tables_bytes
     }
 
     /// Frees about `limit` entries or elements; how many keys are done with.
@@ -140,7 +144,8 @@ impl Nodes {
         {
             self.garbage.push_back(node);
         }
-        if let Some(node) = self.garbage.front_mut() {
+        self.is_tables_turn = !self.is_tables_turn && !self.tables.is_empty();
+        if let Some(node) = self.garbage.front_mut().filter(|_| !self.is_tables_turn) {
             let before = node.bytes();
             let done = node.free_some(limit);
             self.garbage_bytes = (self.garbage_bytes + node.bytes()).saturating_sub(before);
@@ -148,12 +153,14 @@ impl Nodes {
                 self.garbage_bytes = self.garbage_bytes.saturating_sub(node.bytes());
                 keys = 1;
             }
-        } else if let Some(mut table) = self.tables.pop() {
+        } else if let Some(mut table) = self.tables.pop_front() {
+            self.tables_bytes -= table.bytes();
             let (freed, more) = table.dismantle(limit);
             keys = freed;
             self.take_orphans(&mut table, true);
             if more {
-                self.tables.push(table);
+                self.tables_bytes += table.bytes();
+                self.tables.push_front(table);
             }
         }
         self.garbage_keys -= keys;
