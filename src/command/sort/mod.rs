@@ -9,7 +9,6 @@
 
 mod order;
 
-use super::hop::check_gathered;
 use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
@@ -199,26 +198,50 @@ struct Reading<'a> {
     /// Those that name keys.
     patterns: Vec<Pattern<'a>>,
     elements: &'a Texts,
-    /// Bytes of places and values so far.
+    /// Bytes of places and values so far, and how many there may be.
     bytes: usize,
+    most: Most,
 }
 
-impl<'a> Reading<'a> {
-    /// `rows`: the elements that are going to be asked for. What is too much already without any value is refused.
-    fn of(
-        patterns: &[Pattern<'a>],
-        elements: &'a Texts,
-        rows: impl ExactSizeIterator<Item = usize>,
-        limits: &Limits,
-    ) -> Result<Reading<'a>> {
-        let patterns: Vec<Pattern> = patterns.iter().copied().filter(|pattern| pattern.names_keys()).collect();
-        let bytes = rows.len().saturating_mul(patterns.len() * size_of::<Found>());
-        if !patterns.is_empty() {
-            let rows_count = rows.len();
-            let element_bytes = rows.map(|index| elements.get(index).len()).sum();
-            check_gathered(bytes_to_look_up(&patterns, rows_count, element_bytes), limits)?;
+/// How many bytes may be read.
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: usize,
+    /// They go into the reply as they come.
+    are_told: bool,
+}
+
+impl Most {
+    fn check(self, bytes: usize) -> Result {
+        match bytes > self.bytes {
+            true if self.are_told => Err(Error::OutputTooLong),
+            true => Err(Error::ReplyTooLong),
+            false => Ok(()),
         }
-        Ok(Reading { patterns, elements, bytes })
+    }
+}
+
+/// GETs look up no more than so many bytes of keys and places, whatever is there: all others wait meanwhile.
+const LOOKED_UP_BYTES_MAX: usize = 1 << 30;
+
+impl<'a> Reading<'a> {
+    /// Of weights of all elements, which are held together.
+    fn weights(pattern: Pattern<'a>, elements: &'a Texts, limits: &Limits) -> Result<Reading<'a>> {
+        let (patterns, most) = (vec![pattern], Most { bytes: limits.string_bytes, are_told: false });
+        most.check(bytes_to_look_up(&patterns, elements.len(), elements.bytes()))?;
+        Ok(Reading { bytes: elements.len() * size_of::<Found>(), patterns, elements, most })
+    }
+
+    /// Of what the GETs name for these elements, row by row.
+    fn gets(sort: &Sort<'a>, elements: &'a Texts, order: &[usize], limits: &Limits) -> Result<Reading<'a>> {
+        let patterns: Vec<Pattern> = sort.gets.iter().copied().filter(|pattern| pattern.names_keys()).collect();
+        let looked_up = Most { bytes: LOOKED_UP_BYTES_MAX.max(limits.string_bytes), are_told: false };
+        looked_up.check(bytes_to_look_up(&patterns, order.len(), elements.bytes_of(order)))?;
+        let most = match sort.store {
+            Some(_) => Most { bytes: limits.string_bytes, are_told: false },
+            None => Most { bytes: limits.reply_bytes, are_told: true },
+        };
+        Ok(Reading { patterns, elements, bytes: 0, most })
     }
 
     /// The values of some rows, where the keys are here: they are handed over row by row.
@@ -235,7 +258,7 @@ impl<'a> Reading<'a> {
                 let element = self.elements.get(index);
                 let value = pattern.key_of(element).and_then(|(key, field)| value_of(ctx, &key, field));
                 self.bytes += value.as_ref().map_or(0, Vec::len);
-                check_gathered(self.bytes, ctx.limits)?;
+                self.most.check(self.bytes)?;
                 row.push(value);
             }
             take(ctx, index, &mut row)?;
@@ -287,13 +310,13 @@ impl<'a> Reading<'a> {
             }
         }
         let shards: Vec<usize> = (0..wanted.len()).filter(|shard| !wanted[*shard].is_empty()).collect();
-        let (wanted, fields, bytes_before) = (Arc::new(wanted), fields.clone(), self.bytes);
+        let (wanted, fields, bytes_before, most) = (Arc::new(wanted), fields.clone(), self.bytes, self.most);
         let read = move |ctx: &mut Ctx, shard: usize| -> Result<Vec<Cell>> {
             let (mut values, mut bytes) = (Vec::new(), bytes_before);
             for (cell, key) in &wanted[shard] {
                 let Some(value) = value_of(ctx, key, fields[cell % width].as_deref()) else { continue };
                 bytes += value.len();
-                check_gathered(bytes, ctx.limits)?;
+                most.check(bytes)?;
                 values.push((*cell, value));
             }
             Ok(values)
@@ -302,7 +325,7 @@ impl<'a> Reading<'a> {
         for found in across.on_all(&shards, read).await {
             for (cell, value) in found? {
                 self.bytes += value.len();
-                check_gathered(self.bytes, &across.limits)?;
+                self.most.check(self.bytes)?;
                 cells[cell] = Some(value);
             }
         }
@@ -345,13 +368,11 @@ impl Sort<'_> {
         if self.gets.is_empty() {
             return Ok(());
         }
-        let element_bytes = order.iter().map(|index| texts.get(*index).len()).sum();
-        let (item_bytes, too_long) = match self.store {
-            Some(_) => (Texts::ITEM_BYTES, Error::ReplyTooLong),
-            None => (NIL_BYTES_MIN, Error::OutputTooLong),
+        let (item_bytes, most) = match self.store {
+            Some(_) => (Texts::ITEM_BYTES, Most { bytes: limits.string_bytes, are_told: false }),
+            None => (NIL_BYTES_MIN, Most { bytes: limits.reply_bytes, are_told: true }),
         };
-        let is_short = bytes_to_give(&self.gets, order.len(), element_bytes, item_bytes) <= limits.reply_bytes;
-        if is_short { Ok(()) } else { Err(too_long) }
+        most.check(bytes_to_give(&self.gets, order.len(), texts.bytes_of(order), item_bytes))
     }
 
     /// Hands over what SORT gives for an element: the element, or what each GET names, of which those that name keys have
@@ -422,9 +443,8 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     let by = sort.order_of(elements.kind);
     let mut weights = Vec::new();
     if let By::Keys(pattern) = by {
-        let all = 0..elements.texts.len();
-        let reading = Reading::of(&[pattern], &elements.texts, all.clone(), ctx.limits)?;
-        reading.here(ctx, all, |_, _, row| {
+        let reading = Reading::weights(pattern, &elements.texts, ctx.limits)?;
+        reading.here(ctx, 0..elements.texts.len(), |_, _, row| {
             weights.append(row);
             Ok(())
         })?;
@@ -432,7 +452,7 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     let order = ordered(&sort, &elements, by, weights)?;
     let texts = &elements.texts;
     sort.check_output(texts, &order, ctx.limits)?;
-    let reading = Reading::of(&sort.gets, texts, order.iter().copied(), ctx.limits)?;
+    let reading = Reading::gets(&sort, texts, &order, ctx.limits)?;
     let rows = order.iter().copied();
     let Some(target) = sort.store else {
         let begin = ctx.reply.len();
@@ -468,7 +488,7 @@ async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
     let mut weights = Vec::new();
     if let By::Keys(pattern) = by {
         let all: Vec<usize> = (0..elements.texts.len()).collect();
-        let reading = Reading::of(&[pattern], &elements.texts, all.iter().copied(), &across.limits)?;
+        let reading = Reading::weights(pattern, &elements.texts, &across.limits)?;
         let keep = |_, row: &mut Vec<Found>| {
             weights.append(row);
             Ok(())
@@ -478,7 +498,7 @@ async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
     let order = ordered(&sort, &elements, by, weights)?;
     let texts = &elements.texts;
     sort.check_output(texts, &order, &across.limits)?;
-    let reading = Reading::of(&sort.gets, texts, order.iter().copied(), &across.limits)?;
+    let reading = Reading::gets(&sort, texts, &order, &across.limits)?;
     let Some(target) = sort.store.map(<[u8]>::to_vec) else {
         let mut out = across.reply(|reply| reply.array(sort.items(order.len())));
         let reply_row = |index, row: &mut Vec<Found>| {

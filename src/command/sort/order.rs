@@ -28,6 +28,15 @@ impl Texts {
         &self.bytes[start..self.ends[index]]
     }
 
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn bytes_of(&self, indexes: &[usize]) -> usize {
+        indexes.iter().map(|index| self.get(*index).len()).sum()
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
         (0..self.len()).map(|index| self.get(index))
     }

@@ -336,7 +336,7 @@ fn sort_is_bounded_by_what_it_is_asked_for() {
         for (options, without_store, with_store) in [
             (format!("BY nosort{}", gets("none_*", 400)), &read, &read),
             (format!("BY nosort{}", gets("none_*->field", 400)), &read, &read),
-            (format!("BY nosort{}", gets(&long, 1)), &read, &read),
+            (format!("BY nosort{}", gets(&long, 2)), &read, &read),
             (format!("BY {long}"), &read, &read),
             (format!("BY nosort{}", gets("none", 4_000)), &told, &read),
             (format!("BY nosort{}", gets("#", 4_000)), &told, &read),
