@@ -28,8 +28,10 @@ pub struct Batch {
     pub wants_ack: bool,
     /// The database that it chooses last, if it chooses one.
     pub db: Option<usize>,
-    /// The greatest of those that it chooses; the greatest of all numbers where one is none.
+    /// The greatest of those that it chooses or names; the greatest of all numbers where one that it chooses is none.
     pub most_db: usize,
+    /// Something of it is done in the database that was chosen last before it.
+    pub goes_on: bool,
 }
 
 /// Takes bytes as they come, and gives parts.
@@ -169,16 +171,26 @@ impl Batches {
             () if is("MULTI") => self.in_multi = true,
             () if is("EXEC") => self.in_multi = false,
             () => {
-                let number = || args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
-                let db = is("SELECT").then(|| number().unwrap_or(usize::MAX));
+                let number = |index: usize| std::str::from_utf8(args.get(index)?).ok()?.parse().ok();
+                let db = is("SELECT").then(|| number(1).unwrap_or(usize::MAX));
+                let named = match () {
+                    () if is("MOVE") => number(2),
+                    () if is("SWAPDB") => number(1).max(number(2)),
+                    () if is("COPY") => {
+                        let option = args.iter().skip(3).position(|arg| arg.eq_ignore_ascii_case(b"db"));
+                        option.and_then(|option| number(3 + option + 1))
+                    }
+                    () => None,
+                };
                 if !self.has_begun {
                     self.has_begun = true;
                     say(&mut self.made.commands, &[b"MULTI"]);
                 }
                 say(&mut self.made.commands, &args);
                 self.count += 1;
+                self.made.goes_on |= db.is_none() && self.made.db.is_none();
                 self.made.db = db.or(self.made.db);
-                self.made.most_db = self.made.most_db.max(db.unwrap_or(0));
+                self.made.most_db = [db, named].into_iter().flatten().fold(self.made.most_db, usize::max);
             }
         }
     }
@@ -228,13 +240,27 @@ mod tests {
         assert_eq!(batch.raw, raw);
         let done = ["MULTI", "SET a 1", "SELECT 5", "SET b 2", "DEL a", "EXEC"];
         assert_eq!((&batch.commands, batch.wants_ack, batch.db), (&stream(&done), true, Some(5)));
-        assert_eq!(batch.most_db, 5);
+        assert_eq!((batch.most_db, batch.goes_on), (5, true));
         batches.push(b"\n");
         batches.push(&stream(&["PING"]));
         let [batch] = &all(&mut batches)[..] else { panic!("one part") };
         assert_eq!((batch.raw.len(), batch.commands.len(), batch.wants_ack, batch.db), (15, 0, false, None));
         batches.push(&stream(&["DEL b"]));
         assert_eq!(all(&mut batches)[0].commands, stream(&["MULTI", "DEL b", "EXEC"]));
+        for (line, db, goes_on) in [
+            ("SELECT 7", 7, false),
+            ("MOVE a 8", 8, true),
+            ("SWAPDB 3 9", 9, true),
+            ("swapdb 9 3", 9, true),
+            ("COPY db b DB 11 REPLACE", 11, true),
+            ("COPY a db REPLACE db 12", 12, true),
+            ("COPY db db", 0, true),
+            ("MOVE a", 0, true),
+        ] {
+            batches.push(&stream(&["PING", line, "SET a 1"]));
+            let batch = &all(&mut batches)[0];
+            assert_eq!((batch.most_db, batch.goes_on), (db, goes_on), "{line}");
+        }
         for no_number in ["SELECT -1", "SELECT 99999999999999999999", "SELECT"] {
             batches.push(&stream(&[no_number, "SELECT 3"]));
             assert_eq!(all(&mut batches)[0].most_db, usize::MAX, "{no_number}");

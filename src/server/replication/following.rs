@@ -565,7 +565,8 @@ async fn apply(
     shared.set_read(shared.position() + bytes);
     // What is said behind it would be done in another database: none of it is done.
     let databases = server.shard.config().databases;
-    if batch.most_db.max(global.following.db()) >= databases {
+    let chosen = if batch.goes_on { global.following.db() } else { 0 };
+    if batch.most_db.max(chosen) >= databases {
         return Err(format!(
             "the primary has more databases than this server, which has {databases}: raise 'databases'"
         ));
@@ -609,10 +610,12 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
     }
     client.state.borrow_mut().flow.relay = Some(relay);
     let mut commands = Vec::with_capacity(batch.commands.len() + 32);
-    let db = server.global.following.db().to_string();
-    let mut reply = Reply::new(&mut commands, Proto::Resp2);
-    reply.array(2);
-    [&b"SELECT"[..], db.as_bytes()].into_iter().for_each(|word| reply.bulk(word));
+    if batch.goes_on {
+        let db = server.global.following.db().to_string();
+        let mut reply = Reply::new(&mut commands, Proto::Resp2);
+        reply.array(2);
+        [&b"SELECT"[..], db.as_bytes()].into_iter().for_each(|word| reply.bulk(word));
+    }
     commands.extend_from_slice(&batch.commands);
     advance(server, client, &commands);
     loop {
