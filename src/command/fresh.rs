@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_policy_that_says_less_holds_for_what_has_died_before() {
         let mut trial = with_stale();
-        let mut set = |trial: &mut Trial, stale: &str| {
+        let set = |trial: &mut Trial, stale: &str| {
             let (_, policy, _) = Policies::parse(["k", "NONE", "STALE", stale].into_iter()).expect("a policy");
             trial.keyspace.set_policy(b"k", Some(policy));
         };

@@ -524,10 +524,14 @@ fn a_reply_that_is_going_to_be_too_long_is_not_begun() {
         let peak_bytes = server.peak_bytes();
         assert!(peak_bytes < PEAK_BYTES_MAX, "{} MB", peak_bytes >> 20);
         // What is long, but not too long, is told.
-        let reply = client.call("MGET none long none hash long");
-        let lens: Vec<usize> = reply.items().iter().map(|item| item.bytes().map_or(0, <[u8]>::len)).collect();
-        assert_eq!(lens, [0, VALUE_BYTES, 0, 0, VALUE_BYTES]);
-        let reply = client.call("HMGET hash field none field");
-        assert_eq!(reply.items().iter().filter(|item| **item != Value::NullBulk).count(), 2);
+        let value = vec![b'v'; 2 << 20];
+        for line in ["SET longer", "HSET other:hash field"] {
+            assert!(!client.command(&[words(line), vec![value.clone()]].concat()).is_error(), "{line}");
+        }
+        for request in ["MGET none longer none hash longer", "HMGET other:hash none field none none field"] {
+            let reply = client.call(request);
+            let lens: Vec<usize> = reply.items().iter().map(|item| item.bytes().map_or(0, <[u8]>::len)).collect();
+            assert_eq!(lens, [0, value.len(), 0, 0, value.len()], "{request}");
+        }
     });
 }
