@@ -319,12 +319,14 @@ pub fn reply_drawn(reply: &mut Reply, count: u64, limit: usize, mut each: impl F
     Ok(())
 }
 
-/// Whether a reply of whole values is too long, which is asked before they are copied: one value may be named a million
-/// times. A short reply is written as it comes; before it becomes long, the lengths of all that is left are added up.
+/// Whether a reply of whole values is too long: one value may be named a million times. A short reply is written as it comes; when
+/// it has become long, the lengths of all that is left are added up before any of that is copied.
 pub struct ReplyLength {
     begin: usize,
     limit: usize,
-    fits: Option<bool>,
+    /// Where the reply ends when there is something to add up.
+    add_up_at: usize,
+    is_too_long: bool,
 }
 
 impl ReplyLength {
@@ -332,28 +334,31 @@ impl ReplyLength {
     const SHORT_BYTES: usize = 1 << 20;
 
     pub fn new(reply: &Reply, limits: &Limits) -> ReplyLength {
-        ReplyLength { begin: reply.len(), limit: limits.reply_bytes, fits: None }
+        let begin = reply.len();
+        ReplyLength { begin, limit: limits.reply_bytes, add_up_at: begin + Self::SHORT_BYTES, is_too_long: false }
     }
 
-    /// Whether a value of this length may be written without more ado.
-    pub fn has_room(&self, reply: &Reply, bytes: usize) -> bool {
-        self.fits.unwrap_or_else(|| (reply.len() - self.begin).saturating_add(bytes) <= Self::SHORT_BYTES)
+    /// Whether the lengths of what is left are to be added up now.
+    #[inline]
+    pub fn is_unclear(&self, reply: &Reply) -> bool {
+        reply.len() > self.add_up_at
     }
 
-    /// Whether the lengths have been added up.
-    pub fn is_known(&self) -> bool {
-        self.fits.is_some()
-    }
-
-    /// Adds up the lengths of the values that are left.
+    #[cold]
     pub fn add_up(&mut self, reply: &Reply, lens: impl Iterator<Item = usize>) {
-        let all = lens.fold(reply.len() - self.begin, usize::saturating_add);
-        self.fits = Some(all <= self.limit);
+        self.add_up_at = usize::MAX;
+        self.is_too_long = lens.fold(reply.len() - self.begin, usize::saturating_add) > self.limit;
+    }
+
+    /// Nothing more is to be written.
+    #[inline]
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 
     /// What is answered where the values were too long to be written. Everything else that the command does has been done.
     pub fn check(&self) -> Result {
-        if self.fits == Some(false) { Err(Error::OutputTooLong) } else { Ok(()) }
+        if self.is_too_long { Err(Error::OutputTooLong) } else { Ok(()) }
     }
 }
 

@@ -102,29 +102,20 @@ fn mget(ctx: &mut Ctx, request: Request) -> Result {
     let mut length = ReplyLength::new(&ctx.reply, ctx.limits);
     for (nth, bytes) in request.from(1).enumerate() {
         let key = ctx.other_key(bytes);
-        let is_unclear =
-            match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).filter(|live| live.kind() == Kind::String) {
-                Some(live) if length.has_room(&ctx.reply, len(live.value())) => {
-                    reply_value(&mut ctx.reply, live.value());
-                    false
-                }
-                Some(_) => !length.is_known(),
-                None => {
-                    ctx.reply.nil();
-                    false
-                }
-            };
-        if is_unclear {
-            let peek = |bytes: &[u8]| match ctx.keyspace.peek(ctx.db, ctx.keyspace.hasher().key(bytes), ctx.now) {
-                Some(Stored::String(value)) => Some(value),
-                _ => None,
-            };
-            length.add_up(&ctx.reply, request.from(1 + nth).map(|bytes| peek(bytes).map_or(0, len)));
-            if let Some(value) = peek(bytes).filter(|_| length.has_room(&ctx.reply, 0)) {
-                reply_value(&mut ctx.reply, value);
-            }
+        // (What is not told any more is used nevertheless.)
+        match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+            _ if length.is_too_long() => {}
+            Some(live) if live.kind() == Kind::String => reply_value(&mut ctx.reply, live.value()),
+            _ => ctx.reply.nil(),
         }
         ctx.end_item();
+        if length.is_unclear(&ctx.reply) {
+            let len_of = |bytes: &[u8]| match ctx.keyspace.peek(ctx.db, ctx.keyspace.hasher().key(bytes), ctx.now) {
+                Some(Stored::String(value)) => len(value),
+                _ => 0,
+            };
+            length.add_up(&ctx.reply, request.from(2 + nth).map(len_of));
+        }
     }
     length.check()
 }

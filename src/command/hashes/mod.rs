@@ -265,16 +265,14 @@ fn reply_values(ctx: &mut Ctx, request: Request, fields: Range<usize>) -> Result
     let mut length = ReplyLength::new(&ctx.reply, ctx.limits);
     with_view(ctx, request, |reply, view, now_ms| {
         let get = |index: usize| view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms));
-        let len = |field: &Field| field.value.text_len();
         reply.array(fields.len());
         for index in fields.clone() {
-            let field = get(index);
-            if !length.is_known() && !length.has_room(reply, field.as_ref().map_or(0, len)) {
-                length.add_up(reply, (index..fields.end).map(|index| get(index).as_ref().map_or(0, len)));
+            reply_value(reply, get(index));
+            if length.is_unclear(reply) {
+                let left = index + 1..fields.end;
+                length.add_up(reply, left.map(|index| get(index).map_or(0, |field| field.value.text_len())));
+                length.check()?;
             }
-            // Where the sum is known to be too long, nothing more is written.
-            length.check()?;
-            reply_value(reply, field);
         }
         Ok(())
     })?

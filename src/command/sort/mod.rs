@@ -9,6 +9,7 @@
 
 mod order;
 
+use super::hop::check_gathered;
 use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
@@ -198,27 +199,8 @@ struct Reading<'a> {
     /// Those that name keys.
     patterns: Vec<Pattern<'a>>,
     elements: &'a Texts,
-    /// Bytes of places and values so far, and how many there may be.
+    /// Bytes of places and values so far.
     bytes: usize,
-    most: Most,
-}
-
-/// How many bytes may be read.
-#[derive(Clone, Copy)]
-struct Most {
-    bytes: usize,
-    /// They go into the reply as they come.
-    are_told: bool,
-}
-
-impl Most {
-    fn check(self, bytes: usize) -> Result {
-        match bytes > self.bytes {
-            true if self.are_told => Err(Error::OutputTooLong),
-            true => Err(Error::ReplyTooLong),
-            false => Ok(()),
-        }
-    }
 }
 
 /// GETs look up no more than so many bytes of keys and places, whatever is there: all others wait meanwhile.
@@ -227,21 +209,19 @@ const LOOKED_UP_BYTES_MAX: usize = 1 << 30;
 impl<'a> Reading<'a> {
     /// Of weights of all elements, which are held together.
     fn weights(pattern: Pattern<'a>, elements: &'a Texts, limits: &Limits) -> Result<Reading<'a>> {
-        let (patterns, most) = (vec![pattern], Most { bytes: limits.string_bytes, are_told: false });
-        most.check(bytes_to_look_up(&patterns, elements.len(), elements.bytes()))?;
-        Ok(Reading { bytes: elements.len() * size_of::<Found>(), patterns, elements, most })
+        let patterns = vec![pattern];
+        check_gathered(bytes_to_look_up(&patterns, elements.len(), elements.bytes()), limits)?;
+        Ok(Reading { bytes: elements.len() * size_of::<Found>(), patterns, elements })
     }
 
     /// Of what the GETs name for these elements, row by row.
     fn gets(sort: &Sort<'a>, elements: &'a Texts, order: &[usize], limits: &Limits) -> Result<Reading<'a>> {
         let patterns: Vec<Pattern> = sort.gets.iter().copied().filter(|pattern| pattern.names_keys()).collect();
-        let looked_up = Most { bytes: LOOKED_UP_BYTES_MAX.max(limits.string_bytes), are_told: false };
-        looked_up.check(bytes_to_look_up(&patterns, order.len(), elements.bytes_of(order)))?;
-        let most = match sort.store {
-            Some(_) => Most { bytes: limits.string_bytes, are_told: false },
-            None => Most { bytes: limits.reply_bytes, are_told: true },
-        };
-        Ok(Reading { patterns, elements, bytes: 0, most })
+        let looked_up_bytes = bytes_to_look_up(&patterns, order.len(), elements.bytes_of(order));
+        if looked_up_bytes > LOOKED_UP_BYTES_MAX {
+            check_gathered(looked_up_bytes, limits)?;
+        }
+        Ok(Reading { patterns, elements, bytes: 0 })
     }
 
     /// The values of some rows, where the keys are here: they are handed over row by row.
@@ -258,7 +238,7 @@ impl<'a> Reading<'a> {
                 let element = self.elements.get(index);
                 let value = pattern.key_of(element).and_then(|(key, field)| value_of(ctx, &key, field));
                 self.bytes += value.as_ref().map_or(0, Vec::len);
-                self.most.check(self.bytes)?;
+                check_gathered(self.bytes, ctx.limits)?;
                 row.push(value);
             }
             take(ctx, index, &mut row)?;
@@ -310,13 +290,13 @@ impl<'a> Reading<'a> {
             }
         }
         let shards: Vec<usize> = (0..wanted.len()).filter(|shard| !wanted[*shard].is_empty()).collect();
-        let (wanted, fields, bytes_before, most) = (Arc::new(wanted), fields.clone(), self.bytes, self.most);
+        let (wanted, fields, bytes_before) = (Arc::new(wanted), fields.clone(), self.bytes);
         let read = move |ctx: &mut Ctx, shard: usize| -> Result<Vec<Cell>> {
             let (mut values, mut bytes) = (Vec::new(), bytes_before);
             for (cell, key) in &wanted[shard] {
                 let Some(value) = value_of(ctx, key, fields[cell % width].as_deref()) else { continue };
                 bytes += value.len();
-                most.check(bytes)?;
+                check_gathered(bytes, ctx.limits)?;
                 values.push((*cell, value));
             }
             Ok(values)
@@ -325,7 +305,7 @@ impl<'a> Reading<'a> {
         for found in across.on_all(&shards, read).await {
             for (cell, value) in found? {
                 self.bytes += value.len();
-                self.most.check(self.bytes)?;
+                check_gathered(self.bytes, &across.limits)?;
                 cells[cell] = Some(value);
             }
         }
@@ -368,11 +348,11 @@ impl Sort<'_> {
         if self.gets.is_empty() {
             return Ok(());
         }
-        let (item_bytes, most) = match self.store {
-            Some(_) => (Texts::ITEM_BYTES, Most { bytes: limits.string_bytes, are_told: false }),
-            None => (NIL_BYTES_MIN, Most { bytes: limits.reply_bytes, are_told: true }),
-        };
-        most.check(bytes_to_give(&self.gets, order.len(), texts.bytes_of(order), item_bytes))
+        let given_bytes = |item_bytes| bytes_to_give(&self.gets, order.len(), texts.bytes_of(order), item_bytes);
+        match self.store {
+            Some(_) => check_gathered(given_bytes(Texts::ITEM_BYTES), limits),
+            None => check_reply(given_bytes(NIL_BYTES_MIN), limits),
+        }
     }
 
     /// Hands over what SORT gives for an element: the element, or what each GET names, of which those that name keys have
