@@ -369,8 +369,8 @@ fn sort_gives_the_values_of_many_keys() {
         fill(&mut client, &["MSET"], (0..ELEMENTS).step_by(3).flat_map(|n| [format!("v_{n}"), format!("value {n}")]));
         fill(&mut client, &["MSET"], (0..ELEMENTS).flat_map(|n| [format!("w_{n}"), format!("-{n}")]));
         let row = |n: usize| {
-            let value = if n.is_multiple_of(3) { bulk(&format!("value {n}")) } else { Value::NullBulk };
-            [bulk(&n.to_string()), value, Value::NullBulk, bulk(&format!("-{n}"))]
+            let value = if n.is_multiple_of(3) { bulk(format!("value {n}")) } else { Value::NullBulk };
+            [bulk(n.to_string()), value, Value::NullBulk, bulk(format!("-{n}"))]
         };
         let expected = Value::Array((0..ELEMENTS).rev().flat_map(row).collect());
         let command = "SORT list BY w_* GET # GET v_* GET none GET w_*";
