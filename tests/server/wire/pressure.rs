@@ -97,7 +97,10 @@ fn so_do_replies_that_are_made_of_parts() {
 /// (Where the connection is on the shard of what is slow, and is read first, its replies may leave one by one.)
 #[test]
 fn held_replies_count_for_the_limits_of_output() {
-    assert!((0..5).any(|_| held_replies_end_a_connection()), "eight replies of 300 KB pass the limit of 512 KB");
+    assert!(
+        (0..5).any(|_| held_replies_end_a_connection()),
+        "held replies show, and eight of 300 KB pass the limit of 512 KB"
+    );
 }
 
 fn held_replies_end_a_connection() -> bool {
@@ -124,8 +127,8 @@ fn held_replies_end_a_connection() -> bool {
         let gone = list.lines().count() == 3;
         gone || list.lines().filter_map(output).any(|bytes| bytes > 0)
     });
-    assert!(seen, "held replies show in CLIENT LIST");
-    client.is_closed_by_server()
+    // (On a machine that is busy with something else the slow requests may be over before anybody has looked.)
+    seen && client.is_closed_by_server()
 }
 
 /// What the kernel does not take was counted, and ended the connection, but CLIENT LIST said that nothing waits.
