@@ -653,7 +653,7 @@ impl Keyspace {
         self.nodes.has_garbage()
     }
 
-    /// Bytes of collections that nobody uses any more.
+    /// Bytes of collections and flushed databases that nobody uses any more.
     pub fn garbage_bytes(&self) -> usize {
         self.nodes.garbage_bytes()
     }

@@ -27,7 +27,7 @@ pub(super) struct Nodes {
     /// Databases that were flushed and still have memory to give back; the first one is being freed.
     tables: VecDeque<Table>,
     tables_bytes: usize,
-    /// The next slice is one of a database's.
+    /// The last slice was one of a database's, so that the next one is a collection's.
     is_tables_turn: bool,
     /// Keys of those, and of the garbage.
     pub garbage_keys: usize,

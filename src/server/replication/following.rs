@@ -563,7 +563,7 @@ async fn apply(
 ) -> Result<(), String> {
     let (global, bytes) = (&server.global, batch.raw.len() as u64);
     shared.set_read(shared.position() + bytes);
-    // What is said behind it would be done in another database: none of it is done.
+    // What stands behind a SELECT that fails would be done in another database: nothing of the part is done.
     let databases = server.shard.config().databases;
     let chosen = if batch.goes_on { global.following.db() } else { 0 };
     if batch.most_db.max(chosen) >= databases {
