@@ -323,14 +323,6 @@ pub fn reply_value(reply: &mut Reply, value: Value) {
     }
 }
 
-/// The value as bytes.
-pub fn to_bytes(value: Value) -> Vec<u8> {
-    match value {
-        Value::Int(n) => n.to_string().into_bytes(),
-        Value::Bytes(bytes) => bytes.to_vec(),
-    }
-}
-
 pub fn len(value: Value) -> usize {
     match value {
         Value::Int(n) => {

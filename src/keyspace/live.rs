@@ -241,17 +241,20 @@ impl KeyEdit<'_> {
     /// Takes the key out.
     pub fn remove(mut self) {
         self.tell_dead_elements();
-        self.leave(false);
+        self.leave();
     }
 
-    /// What is kept of a key beside the tables stays where the key comes back.
-    fn leave(mut self, comes_back: bool) {
+    /// The key goes, and with it what is kept of the key beside the tables.
+    fn leave(mut self) {
         self.open();
+        self.0.effects.departs(self.0.name.0, self.0.db.entry(self.0.slot).key());
+        self.leave_table();
+    }
+
+    /// The key, which is open, goes from its table alone.
+    fn leave_table(self) {
         let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
         self.0.effects.goes_first(db, || Key { bytes: entry.key(), hash });
-        if !comes_back {
-            self.0.effects.departs(db, entry.key());
-        }
         self.0.db.remove(self.0.slot);
         self.0.nodes.adopt(self.0.db);
     }
@@ -349,14 +352,14 @@ impl KeyEdit<'_> {
     /// out before: dead elements would be told of under another name.)
     pub fn take(mut self) -> Owned {
         let value = self.hand_out();
-        self.leave(false);
+        self.leave();
         value
     }
 
     /// The same for a key that comes back: its pin and its groups wait for it.
     pub(super) fn take_aside(mut self) -> Owned {
         let value = self.hand_out();
-        self.leave(true);
+        self.leave_table();
         value
     }
 

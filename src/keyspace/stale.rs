@@ -23,10 +23,7 @@ const DIED_BYTES: usize = size_of::<u64>();
 
 /// A value as it is kept.
 fn with_death(value: Value, deadline_ms: u64) -> Vec<u8> {
-    let mut kept = match value {
-        Value::Bytes(bytes) => bytes.to_vec(),
-        Value::Int(n) => n.to_string().into_bytes(),
-    };
+    let mut kept = value.to_vec();
     kept.extend_from_slice(&deadline_ms.to_le_bytes());
     kept
 }

@@ -156,10 +156,9 @@ async fn sleep_until(shard: &Shard, wake_us: u64) {
     }
 }
 
-/// How long garbage is freed for, when others had so long to make more of it.
-fn garbage_turn_ns(garbage_bytes: usize, others_ns: u64) -> u64 {
-    let mebibytes = (garbage_bytes >> 20) as u64;
-    if mebibytes < GARBAGE_UNHURRIED_MIB { 0 } else { others_ns * mebibytes.min(GARBAGE_MOST_MIB) / GARBAGE_MOST_MIB }
+/// How long so much garbage is freed for, when others had so long to make more of it.
+fn garbage_turn_ns(mebibytes: u64, others_ns: u64) -> u64 {
+    others_ns * mebibytes.min(GARBAGE_MOST_MIB) / GARBAGE_MOST_MIB
 }
 
 /// What is done in slices when there is time: memory of what has gone is given back, and access clocks get the meaning that
@@ -168,11 +167,15 @@ async fn free_garbage(shard: Rc<Shard>) {
     loop {
         shard.garbage_alarm.wait().await;
         while shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {
+            let mebibytes = (shard.keyspace.borrow().garbage_bytes() >> 20) as u64;
+            if mebibytes < GARBAGE_UNHURRIED_MIB {
+                step_back().await;
+                continue;
+            }
             let began_ns = thread_cpu_ns();
             step_back().await;
             let resumed_ns = thread_cpu_ns();
-            let garbage_bytes = shard.keyspace.borrow().garbage_bytes();
-            let ends_ns = resumed_ns + garbage_turn_ns(garbage_bytes, resumed_ns.saturating_sub(began_ns));
+            let ends_ns = resumed_ns + garbage_turn_ns(mebibytes, resumed_ns.saturating_sub(began_ns));
             while thread_cpu_ns() < ends_ns && shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {}
         }
         while shard.keyspace.borrow_mut().renew_clocks(shard.clock.now()) {

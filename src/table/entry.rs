@@ -121,6 +121,16 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+impl Value<'_> {
+    /// The text of the value.
+    pub fn to_vec(self) -> Vec<u8> {
+        match self {
+            Value::Int(n) => n.to_string().into_bytes(),
+            Value::Bytes(bytes) => bytes.to_vec(),
+        }
+    }
+}
+
 /// What an entry keeps beside its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored<'a> {

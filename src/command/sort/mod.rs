@@ -12,7 +12,6 @@ mod order;
 use super::hop::check_gathered;
 use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::to_bytes;
 use super::{Across, Ctx, Run};
 use crate::config::Limits;
 use crate::keyspace::{Event, Kind, Owned};
@@ -185,7 +184,7 @@ fn value_of(ctx: &mut Ctx, bytes: &[u8], field: Option<&[u8]>) -> Option<Vec<u8>
     let key = ctx.other_key(bytes);
     let live = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch)?;
     match (live.kind(), field) {
-        (Kind::String, None) => Some(to_bytes(live.value())),
+        (Kind::String, None) => Some(live.value().to_vec()),
         (Kind::Hash, Some(name)) => {
             let field = super::hashes::view(&live).get(name)?;
             (!field.is_dead(ctx.now.ms)).then(|| field.value.to_vec())
