@@ -249,6 +249,10 @@ impl Meter {
     /// What a primary has done does not fail here, unless this server's data are not the primary's any more.
     fn note_replica_error(&self, command: CommandId, error: &[u8], before: u64) {
         let Some(spec) = self.specs.get(command.index()).filter(|spec| spec.has(WRITE)) else { return };
+        // (A client that had waited, and came too late.)
+        if error.starts_with(b"-READONLY") {
+            return;
+        }
         let count = before + 1;
         self.replica_errors.set(Some(count));
         if count <= COMPLAINTS || count.is_power_of_two() {

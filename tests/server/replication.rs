@@ -37,6 +37,8 @@ mod primary;
 mod protocol;
 #[path = "replication/replica.rs"]
 mod replica;
+#[path = "replication/roles.rs"]
+mod roles;
 #[path = "replication/sentinel.rs"]
 mod sentinel;
 #[path = "replication/unfit.rs"]

@@ -1,7 +1,7 @@
 //! A command that looks at one shard before it knows what to do on the next: a coordinator holds its keys, and goes from
 //! step to step.
 
-use super::in_the_way;
+use super::in_the_way::{self, Holder};
 use super::split::Routes;
 use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
@@ -17,11 +17,12 @@ pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: 
     let muted = turn.take_muted();
     let (server, shard) = (turn.server.clone(), turn.server.shard.clone());
     let (call, ns) = Call::in_steps(turn.server, at.command, Some(request));
+    let holder = Holder { command: at.command, replays: turn.client.replays(), own: None };
     let context = across_of(&shard, OwnedRequest::of(request), at);
     let future = async move {
         let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
         let transaction =
-            if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, None).await?)) } else { None };
+            if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, holder).await?)) } else { None };
         if let Some(transaction) = &transaction {
             transaction.remember(at, context.request.as_request()).await;
         }

@@ -8,16 +8,19 @@ use super::split;
 use super::turn::Turn;
 use crate::clock::store_us;
 use crate::command;
-use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
+use crate::command::CommandId;
+use crate::command::spec::flag::{ALLOW_BUSY, BY_CALLEE, WRITE};
 use crate::net::sleep;
 use crate::resp::{Error, Request, Result};
+use crate::server::admit::{Admission, Asked, Conditions, Flags, Standing, admit};
 use crate::server::client::multi::Verb;
 use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
-use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
+use crate::shard::{EVERYTHING, HELD_FOR, Lock, Space, Transaction};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// So long a script that can be undone may take to let somebody pass who came before the script was known to last: it looks
 /// twice meanwhile.
@@ -101,13 +104,22 @@ pub fn of(turn: &mut Turn, command: &Command, request: Request) -> Option<Way> {
     Some(Way::Held)
 }
 
+/// Who is about to hold keys.
+#[derive(Clone, Copy)]
+pub struct Holder<'a> {
+    pub command: CommandId,
+    /// What the log says, or a primary, was admitted there.
+    pub replays: bool,
+    /// The script that asks, which others may know already.
+    pub own: Option<&'a Arc<LastingScript>>,
+}
+
 /// Holds keys for a command whose coordinator is about to begin. A script that lasts lets nobody pass who knew of it: then the
-/// command waits for its turn here, and is refused when a script in its way is busy. (`own` is the script that asks, which others
-/// may know already.)
+/// command waits for its turn here, and is refused when a script in its way is busy.
 pub async fn hold(
     server: &Server,
     locks: impl Iterator<Item = (usize, Lock)>,
-    own: Option<&Arc<LastingScript>>,
+    holder: Holder<'_>,
 ) -> Result<Transaction> {
     let shard = &server.shard;
     if !server.global.lasting_scripts.any() {
@@ -117,13 +129,44 @@ pub async fn hold(
     let needed: Vec<Lock> = locks.iter().map(|(_, lock)| *lock).collect();
     let needs = Needs { data: true, everything: needed.iter().any(|lock| lock.hash == EVERYTHING), locks: &needed };
     let is_apart = locks.iter().any(|(target, _)| *target != locks[0].0);
-    let busy_us = store_us().saturating_add(threshold_us(server));
-    let refusal = || {
-        let script = server.global.lasting_scripts.in_the_way(&needs, own);
-        let busy = script.filter(|script| script.is_busy() || is_apart && store_us() >= busy_us);
-        busy.map(|script| Error::text(script.text()))
-    };
-    shard.hold_in_turn(&locks, refusal).await
+    loop {
+        let busy_us = store_us().saturating_add(threshold_us(server));
+        let refusal = || {
+            let script = server.global.lasting_scripts.in_the_way(&needs, holder.own);
+            let busy = script.filter(|script| script.is_busy() || is_apart && store_us() >= busy_us);
+            busy.map(|script| Error::text(script.text()))
+        };
+        let transaction = shard.hold_in_turn(&locks, refusal).await?;
+        match admit_again(server, holder) {
+            Admission::Refused(error) => return Err(error),
+            Admission::Paused => drop(transaction),
+            _ => return Ok(transaction),
+        }
+        sleep(PAUSED_FOR).await;
+    }
+}
+
+/// Between two looks whether a pause is over.
+const PAUSED_FOR: Duration = Duration::from_millis(10);
+
+/// Who has waited outside of all queues was overtaken by what comes behind all that was admitted: this server may be a replica by
+/// now, or load, or be about to hand over.
+fn admit_again(server: &Server, holder: Holder) -> Admission {
+    if holder.replays {
+        return Admission::Runs;
+    }
+    let command = server.table.get(holder.command);
+    server.shard.catch_up();
+    let Conditions { paused, loading, arriving, read_only, .. } = server.conditions(Space::Enough);
+    admit(&Asked {
+        full_name: command.full_name,
+        // (Whether a script may write its own commands ask.)
+        flags: Flags::of(command.spec.flags & !BY_CALLEE),
+        standing: Standing { authenticated: true, ..Standing::default() },
+        conditions: Conditions { paused, loading, arriving, read_only, ..Conditions::default() },
+        log_trouble: &String::new,
+        denied: &|| None,
+    })
 }
 
 /// For how long somebody waits before an answer says that a script is in the way, in microseconds.

@@ -15,7 +15,7 @@
 
 use super::callee::{self, Callee};
 use super::caller::Caller;
-use super::in_the_way;
+use super::in_the_way::{self, Holder};
 use super::lasting::{Again, Announced, Asker, Running};
 use super::lease::Lease;
 use super::rights;
@@ -423,9 +423,10 @@ impl Job {
             }
             let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
             let own = announced.as_ref().map(|announced| &announced.script);
+            let holder = Holder { command: self.what.at.command, replays: self.client.replays(), own };
             let transaction = match everything {
                 true => shard.hold(shard.everything()).await,
-                false => in_the_way::hold(&self.server, declared, own).await?.may_be_undone(),
+                false => in_the_way::hold(&self.server, declared, holder).await?.may_be_undone(),
             };
             let held = if everything { Held::Everything } else { Held::Keys };
             match self.begin(Rc::new(transaction), held, announced).await {

@@ -7,7 +7,7 @@
 
 use super::atomic;
 use super::coordinate::across_of;
-use super::in_the_way;
+use super::in_the_way::{self, Holder};
 use super::rights;
 use super::split::{self, Route, Routes};
 use super::task::{Call, spawn};
@@ -49,6 +49,8 @@ struct Wait {
     keys: Vec<(usize, Vec<usize>)>,
     until_us: Option<u64>,
     blocked: Rc<Blocked>,
+    /// How often this server had become a replica when the command was admitted.
+    role: u64,
 }
 
 pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Progress {
@@ -101,6 +103,7 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
         keys: by_shard(shard, request, blocking.keys.indexes(request)),
         until_us: timeout_us.map(|timeout_us| shard.clock.now().us.saturating_add(timeout_us)),
         blocked: Rc::new(Blocked { has_timeout: timeout_us.is_some(), asked, ..Blocked::default() }),
+        role: server.global.following.number(),
     };
     server.waits.add(turn.client.id, wait.blocked.clone());
     if try_here {
@@ -207,7 +210,8 @@ impl Wait {
                 transaction
             }
             false => {
-                let transaction = in_the_way::hold(&self.server, locks.into_iter(), None).await?;
+                let holder = Holder { command: self.at.command, replays: false, own: None };
+                let transaction = in_the_way::hold(&self.server, locks.into_iter(), holder).await?;
                 for target in transaction.shards.clone() {
                     transaction.on(target, |_, _| ()).await;
                 }
@@ -251,6 +255,10 @@ impl Wait {
         self.check_rights()?;
         claim.give_back();
         self.client.state.borrow_mut().flow.blocked = true;
+        // Whoever ends all waits when this server becomes a replica ends those of clients that have lined up.
+        if self.server.global.following.number() != self.role {
+            self.blocked.end.set(Some(End::NewRole));
+        }
         // It is read on from now, see `may_read`.
         self.let_pushes_pass();
         Ok(bytes)

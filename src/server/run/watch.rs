@@ -1,7 +1,7 @@
 //! WATCH: a watched key is known to its shard, with the number of its last change. EXEC compares that number under the
 //! locks of its transaction.
 
-use super::in_the_way;
+use super::in_the_way::{self, Holder};
 use crate::clock::Now;
 use crate::command::{self, Ctx, OwnedRequest};
 use crate::keyspace::Watch;
@@ -48,7 +48,10 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
     let here = |key| matches!(route(key), (target, lock) if target == shard.id && !shard.is_locked(lock));
     let transaction = match keys.from(1).all(here) {
         true => None,
-        false => Some(in_the_way::hold(&ctx.server, keys.from(1).map(route), None).await?),
+        false => {
+            let holder = Holder { command: ctx.command, replays: ctx.client.replays(), own: None };
+            Some(in_the_way::hold(&ctx.server, keys.from(1).map(route), holder).await?)
+        }
     };
     let mut of_shard: BTreeMap<usize, Vec<Box<[u8]>>> = BTreeMap::new();
     let mut named = HashSet::with_hasher(RandomState::new());

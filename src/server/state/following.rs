@@ -118,6 +118,11 @@ impl Following {
         number
     }
 
+    /// How often this server was told to follow another one.
+    pub fn number(&self) -> u64 {
+        self.numbers.load(Ordering::Relaxed)
+    }
+
     /// Follows nobody from now on; whether it has followed somebody. The data are another server's until [`Following::end`].
     pub fn leave(&self) -> bool {
         let before = self.lock().take();
