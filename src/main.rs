@@ -12,7 +12,7 @@ use emberdb::persist::aof::seed;
 use emberdb::server::{
     self, Global, KnownUsers, Table, listen, make_room_for, pages, table, users_at_start, watch_signals,
 };
-use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
+use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, UnderWay, links};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
@@ -175,7 +175,8 @@ fn serve(
         move || global.loaded_bytes()
     });
     let questions = pages::serve(&global).map_err(|error| format!("Can't serve metrics: {error}"))?;
-    let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
+    let (sequence, under_way) = (Arc::new(Sequence::new(shards)), UnderWay::new(shards));
+    let shared = Shared { sequence, ceiling: Ceiling::new(shards), under_way };
     let port = if config.port > 0 { config.port } else { config.tls.port };
     let config = Arc::new(config);
     let mut first = Some((accepted, signals, questions));

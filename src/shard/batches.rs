@@ -1,10 +1,11 @@
 //! Batches of commands that other shards have sent.
 
 use super::execute::{Laps, Meter};
-use super::message::{Batch, Message, PART_BYTES, Part};
+use super::message::{Batch, PART_BYTES, Part};
 use super::pace::Pace;
 use super::stalled::Answered;
 use super::transactions::Deferred;
+use super::under_way::ANSWERED_AT_BYTES;
 use super::{Later, Shard, Space};
 use crate::command::OwnedRequest;
 use crate::command::spec::flag;
@@ -38,6 +39,9 @@ impl Shard {
     /// Runs the commands of a batch in their order. Where they take long, the replies that are there leave, and the rest
     /// waits until others had their turn.
     pub(super) fn run_batch(&self, mut unfinished: Unfinished) {
+        if self.must_hold_back() {
+            return self.put_back(unfinished);
+        }
         let began = self.clock.now();
         self.durable.take_shown();
         let Batch { origin, target, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
@@ -101,27 +105,30 @@ impl Shard {
             part.ends.1 = ends.len();
             laps.after(self, parts, next);
             unfinished.done += 1;
-            if pace.is_long() && unfinished.done < parts.len() {
-                let origin = *origin;
+            if (pace.is_long() || out.len() >= ANSWERED_AT_BYTES) && unfinished.done < parts.len() {
                 laps.end(self, &mut parts[..=next]);
                 let mut answered = unfinished.take_done(self.outbox.empty_batch(), &self.meter);
                 answered.shows = self.durable.take_shown();
                 self.tell_events();
-                self.post(origin, Message::Replies(answered));
-                self.unfinished.borrow_mut()[origin].push_front(unfinished);
-                self.unfinished_batches.set(self.unfinished_batches.get() + 1);
-                return;
+                self.post_replies(answered);
+                return self.put_back(unfinished);
             }
         }
         laps.end(self, parts);
         unfinished.batch.shows = self.durable.take_shown();
         self.tell_events();
-        self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
+        self.post_replies(unfinished.batch);
+    }
+
+    /// A batch goes on before those that have come behind it.
+    fn put_back(&self, unfinished: Unfinished) {
+        self.unfinished.borrow_mut()[unfinished.batch.origin].push_front(unfinished);
+        self.unfinished_batches.set(self.unfinished_batches.get() + 1);
     }
 
     /// Each other shard's oldest unfinished batch goes on; whether there was one.
     pub(super) fn go_on_with_batches(&self) -> bool {
-        if self.unfinished_batches.get() == 0 {
+        if self.unfinished_batches.get() == 0 || self.is_held_back() {
             return false;
         }
         for origin in 0..self.count {

@@ -118,10 +118,7 @@ impl Shard {
                     self.unfinished_batches.set(self.unfinished_batches.get() + 1);
                 }
             }
-            Message::Replies(batch) => {
-                self.front().replies(&batch);
-                self.outbox.recycle(batch);
-            }
+            Message::Replies(batch) => self.take_replies(batch),
             Message::Call { call, origin, work } => calls::answer(self, call, origin, work),
             Message::Answer { call, result } => self.answered(call, result),
             Message::Tell(work) => work(self),

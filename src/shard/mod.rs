@@ -25,6 +25,7 @@
 //! | `records.rs` | what has changed, on its way to the journal |
 //! | `durable.rs` | what of it is not on the disk for certain |
 //! | `execute.rs` | where handlers run, and are measured |
+//! | `under_way.rs` | long replies that were made here, until the shards of their connections have them |
 //! | `ceiling.rs` | the ceiling of memory: who gives what, and the task of it |
 //! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
 //! | `pool.rs` | what is kept for reuse |
@@ -53,6 +54,7 @@ mod records;
 pub mod snapshot;
 mod stalled;
 mod transactions;
+mod under_way;
 mod waiters;
 
 pub use asking::AboutToAsk;
@@ -67,6 +69,7 @@ pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
 pub use transactions::{Builder, Deferred, HELD_FOR};
+pub use under_way::UnderWay;
 pub use waiters::{Claim, News, Wish};
 
 use crate::clock::{Clock, Now, Sequence};
@@ -96,6 +99,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use transactions::Transactions;
+use under_way::HeldBack;
 use waiters::Waiters;
 
 /// What the rooms above do for a shard.
@@ -152,6 +156,7 @@ impl Later {
 pub struct Shared {
     pub sequence: Arc<Sequence>,
     pub ceiling: Arc<Ceiling>,
+    pub under_way: UnderWay,
 }
 
 pub struct Shard {
@@ -195,6 +200,8 @@ pub struct Shard {
     /// Batches of others that are not done, by where they come from.
     unfinished: RefCell<Vec<VecDeque<Unfinished>>>,
     unfinished_batches: Cell<usize>,
+    under_way: UnderWay,
+    held_back: HeldBack,
     /// Whether connections were postponed.
     postponed: Cell<bool>,
     /// Turns of serving: the cycle sees from it whether somebody was served meanwhile.
@@ -236,7 +243,7 @@ impl Shard {
         id: usize,
         keyspace: Keyspace,
         clock: Clock,
-        Shared { sequence, ceiling }: Shared,
+        Shared { sequence, ceiling, under_way }: Shared,
         specs: Arc<[Spec]>,
         seed: u64,
         config: Arc<Config>,
@@ -271,6 +278,8 @@ impl Shard {
             is_fresh: Cell::new(false),
             unfinished: RefCell::new((0..count).map(|_| VecDeque::new()).collect()),
             unfinished_batches: Cell::new(0),
+            under_way,
+            held_back: HeldBack::default(),
             postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
@@ -530,6 +539,7 @@ impl Shard {
     fn end_turn(&self) {
         self.turn_began_us.set(0);
         self.is_fresh.set(false);
+        self.has_given();
     }
 
     /// A connection has more to do, after the others: [`Front::resume`] follows.
@@ -558,7 +568,8 @@ impl Shard {
     }
 
     fn has_unfinished_work(&self) -> bool {
-        self.postponed.get() || self.unfinished_batches.get() > 0 || self.has_waiters_to_serve()
+        let may_go_on = self.unfinished_batches.get() > 0 && !self.is_held_back();
+        self.postponed.get() || may_go_on || self.has_waiters_to_serve()
     }
 
     /// See [`Shard::delay`].

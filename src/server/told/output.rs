@@ -10,6 +10,9 @@ use crate::server::state::Server;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+/// Replies of so many bytes are held to the limits of output at once.
+const CHECKED_BYTES: usize = 1 << 20;
+
 /// The end of a turn: what is ready leaves, the connection is read again or not, or is closed.
 pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     if client.closed.get() {
@@ -31,8 +34,12 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
         hold_for_disk(server, client, &mut state);
         let has_ready = !state.replies.out.is_empty();
         let ready = has_ready && !server.early.keeps(client, &mut state, server.shard.id);
+        if ready {
+            server.shard.gives(state.replies.out.len());
+        }
         server.client_memory.count(&mut state);
-        let backlog = state.unsent() > state.replies.out.len();
+        // (What is long may be past the limit before any of it has left.)
+        let backlog = state.unsent() > state.replies.out.len() || state.replies.out.len() >= CHECKED_BYTES;
         let reads = state.may_read() || state.is_to_be_kept() && has_room_ahead(server, &state);
         (ready, backlog, reads, state.is_over())
     };

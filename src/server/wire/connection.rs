@@ -342,6 +342,11 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8],
         server.go_on_later(client);
         return 0;
     }
+    if server.shard.gives_much() && !client.replays() {
+        state.flow.waiting = true;
+        server.postpone(client);
+        return 0;
+    }
     let config = server.shard.config();
     let space = server.shard.space();
     let conditions = if client.replays() { of_the_past() } else { server.conditions(space) };

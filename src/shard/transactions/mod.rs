@@ -74,7 +74,8 @@ pub use parked::{Deferred, Heard};
 use super::Shard;
 use super::execute::Laps;
 use super::links::TransactionLinks;
-use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Ticket};
+use super::message::{At, Batch, EVERYTHING, Lock, PART_BYTES, Ticket};
+use super::under_way::ANSWERED_AT_BYTES;
 use crate::clock::{Now, Sequence, sequence_ms, thread_cpu_ns};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal;
@@ -108,6 +109,10 @@ pub struct Transactions {
     /// The first number that the watermark has to pass before those can run who wait for nothing else.
     stuck_at: Cell<Option<u64>>,
     next_hold: Cell<u64>,
+    /// Some that were held back may run.
+    goes_on: Cell<bool>,
+    /// Some that have run were answered with much.
+    has_long: Cell<bool>,
     /// Off, parts run when they come, whatever that does to others: for the test that shows what is lost then.
     ordered: Cell<bool>,
 }
@@ -134,6 +139,8 @@ impl Transactions {
             busy: Cell::new(false),
             seen: Cell::new(0),
             stuck_at: Cell::new(None),
+            goes_on: Cell::new(false),
+            has_long: Cell::new(false),
             next_hold: Cell::new(1),
             ordered: Cell::new(true),
         }
@@ -313,11 +320,16 @@ impl Shard {
     /// Sends what was written in this turn and runs what can run. `wake` rings another shard.
     pub(super) fn exchange_transactions(&self, wake: &mut dyn FnMut(usize)) {
         let mine = &self.transactions;
+        if self.take_over_of_holding_back() {
+            let waiting = &mut *mine.waiting.borrow_mut();
+            waiting.ready.extend(waiting.held_back.drain(..));
+            mine.goes_on.set(true);
+        }
         for _ in 0..ROUNDS {
             if mine.has_outgoing() {
                 self.number_and_send(wake);
             }
-            if !mine.handed_over.borrow().is_empty() || mine.has_news(self.id) {
+            if !mine.handed_over.borrow().is_empty() || mine.has_news(self.id) || mine.goes_on.take() {
                 self.take_in();
             }
             if !self.deliver_answers() {
@@ -350,8 +362,7 @@ impl Shard {
     #[cold]
     fn deliver_all(&self) {
         for batch in self.transactions.answered.take() {
-            self.front().replies(&batch);
-            self.outbox.recycle(batch);
+            self.take_replies(batch);
         }
     }
 
@@ -381,6 +392,7 @@ impl Shard {
         news.sort_unstable();
         for (sequence, held, intent) in news {
             self.admit(sequence, watermark, held, intent);
+            self.answer_long();
             self.serve_waiters();
         }
         self.go_on(watermark);
@@ -396,7 +408,8 @@ impl Shard {
         let intent = batch.transactions[index];
         let locks = &batch.locks[intent.locks.0 as usize..intent.locks.1 as usize];
         let ordered = mine.ordered.get();
-        if intent.hold == 0 && (!ordered || sequence < watermark && !waiting.locks.are_taken(locks)) {
+        let may_run = !ordered || sequence < watermark && !waiting.locks.are_taken(locks);
+        if intent.hold == 0 && may_run && !self.must_hold_back() {
             self.run_parts(batch, index, sequence);
             self.count_done(waiting, held, Some(index));
             return;
@@ -448,6 +461,7 @@ impl Shard {
         while let Some(id) = self.next_ready(watermark) {
             if self.run_ready(id) {
                 mine.waiting.borrow_mut().leave(id);
+                self.answer_long();
                 self.serve_waiters();
                 mine.may_go_on.take().into_iter().for_each(|client| self.go_on_with_stalled(client));
             } else if !self.end_if_let_go(id) {
@@ -507,6 +521,10 @@ impl Shard {
                 continue;
             }
             let is_due = sequence < watermark || !self.transactions.ordered.get();
+            if is_due && matches!(pending.what, What::Parts { .. }) && self.must_hold_back() {
+                waiting.held_back.push(id);
+                continue;
+            }
             if is_due || matches!(pending.what, What::Command(_)) {
                 return Some(id);
             }
@@ -546,6 +564,9 @@ impl Shard {
             laps.after(self, parts, next);
         }
         laps.end(self, parts);
+        if out.len() >= ANSWERED_AT_BYTES {
+            self.transactions.has_long.set(true);
+        }
         let part_of = journal::Transaction { number: sequence, shards: intent.writers };
         self.record(Some(part_of), self.end_unit());
     }
@@ -563,6 +584,13 @@ impl Shard {
                 waiting.partly_done.push(held);
             }
             batch.unanswered.push(index);
+        }
+    }
+
+    /// What is long leaves before more is made.
+    fn answer_long(&self) {
+        if self.transactions.has_long.take() {
+            self.answer_partly_done();
         }
     }
 
@@ -596,10 +624,11 @@ impl Shard {
         batch.target = self.id as u16;
         batch.shows = self.durable.everything();
         if batch.origin == self.id {
+            self.count_own_replies(&batch);
             self.transactions.answered.borrow_mut().push(batch);
             self.outbox.kick();
         } else {
-            self.post(batch.origin, Message::Replies(batch));
+            self.post_replies(batch);
         }
     }
 
