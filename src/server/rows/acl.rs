@@ -132,7 +132,7 @@ async fn set_user(ctx: TaskCtx) -> Result<Vec<u8>> {
         let config = global.config();
         let all_channels = has_all_channels(&config);
         let modify = |users: &mut Users| users.modify(&global.users.vocabulary, name, &rules, all_channels);
-        global.users.change(&config, modify).map_err(|error| Error::quoting(&[b"ERR ", &error.text()]))?;
+        global.users.change(modify).map_err(|error| Error::quoting(&[b"ERR ", &error.text()]))?;
     }
     tell_all(&ctx.server, ctx.client.id).await;
     Ok(ctx.reply(|reply| reply.ok()))
@@ -145,9 +145,8 @@ async fn delete_users(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     let removed = {
         let global = &ctx.server.global;
-        let config = global.config();
         let remove = |users: &mut Users| Ok(request.from(2).filter(|name| users.remove(name)).count());
-        global.users.change(&config, remove).unwrap_or_else(|never: Infallible| match never {})
+        global.users.change(remove).unwrap_or_else(|never: Infallible| match never {})
     };
     tell_all(&ctx.server, ctx.client.id).await;
     Ok(ctx.reply(|reply| reply.int(removed as i64)))
@@ -173,13 +172,12 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
         let all_channels = has_all_channels(&global.config());
         let read = acl_file::read(&global.users.vocabulary, &path, &before, all_channels);
         read.map_err(|errors| Error::quoting(&[b"ERR ", errors.text()])).map(|loaded| {
-            let config = global.config();
             // (A user who was made meanwhile is gone, too: the file is all there is.)
             let replace = |users: &mut Users| {
                 users.replace_by(loaded);
                 Ok(())
             };
-            global.users.change(&config, replace).unwrap_or_else(|never: Infallible| match never {});
+            global.users.change(replace).unwrap_or_else(|never: Infallible| match never {});
         })
     });
     loaded.await.unwrap_or_else(|error| Err(Error::err(error)))?;

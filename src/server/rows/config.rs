@@ -214,7 +214,7 @@ fn change(
             }
             Ok(())
         };
-        global.users.change(&changed, require).unwrap_or_else(|never: Infallible| match never {});
+        global.users.change(require).unwrap_or_else(|never: Infallible| match never {});
     }
     log::configure(&changed);
     let max_bytes = changed.maxmemory.of(machine::memory_bytes());
@@ -310,6 +310,7 @@ async fn rewrite(ctx: TaskCtx) -> Result<Vec<u8>> {
     let written = ctx.server.transport.beside(move || {
         let _alone = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let config = global.config().clone();
+        global.users.declare(&config);
         config.rewrite().map_err(|error| error.to_string())
     });
     match written.await.unwrap_or_else(|error| Err(error.to_string())) {

@@ -94,7 +94,6 @@ impl Global {
         (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
         users: KnownUsers,
     ) -> Global {
-        users.declare(&config, &users.newest());
         let shards = bells.len();
         let mut rng = fastrand::Rng::new();
         let snapshots = Snapshots::of(&config);

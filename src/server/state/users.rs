@@ -40,23 +40,21 @@ impl KnownUsers {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the users, unless that fails; the configuration says from then on what CONFIG REWRITE has to write of them.
-    /// Its lock is what makes changes follow each other. The shards are to be told ([`crate::server::told::users`]).
+    /// Changes the users, unless that fails. The shards are to be told ([`crate::server::told::users`]).
     pub fn change<R, E>(
         &self,
-        config: &Config,
         work: impl FnOnce(&mut Users) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let mut users = (**newest).clone();
         let done = work(&mut users)?;
-        self.declare(config, &users);
         *newest = Arc::new(users);
         Ok(done)
     }
 
-    /// What the configuration would have to say.
-    pub fn declare(&self, config: &Config, users: &Users) {
+    /// The configuration says from now on of the users what CONFIG REWRITE has to write.
+    pub fn declare(&self, config: &Config) {
+        let users = self.newest();
         let is_in_file = !config.aclfile.is_empty();
         let lines =
             if is_in_file { Vec::new() } else { users.declarations(&self.vocabulary, config.requirepass.as_bytes()) };
