@@ -260,7 +260,8 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
         },
     };
     ctx.reply.int(match unit {
-        Unit::Seconds if answer_ms >= 0 => answer_ms.saturating_add(500) / 1000,
+        // (The last half second of all time is rounded up, too.)
+        Unit::Seconds if answer_ms >= 0 => ((answer_ms as u64 + 500) / 1000) as i64,
         _ => answer_ms,
     });
     Ok(())

@@ -399,7 +399,7 @@ async fn unblock(ctx: TaskCtx) -> Result<Vec<u8>> {
         4 if request.is(3, "timeout") => End::Timeout,
         4 if request.is(3, "error") => End::Error,
         4 => return Err(Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
-        _ => return Err(Error::WrongArity("client|unblock".to_owned())),
+        _ => return Err(Error::bad_subcommand("CLIENT", request.arg(1))),
     };
     let id = parse_i64(request.arg(2)).ok_or(Error::NotAnInteger)?;
     let id = u64::try_from(id).unwrap_or(0);
@@ -427,9 +427,7 @@ async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// For how long, and whether commands that read wait, too.
 fn parse_pause(request: Request) -> Result<(u64, bool)> {
     if request.len() > 4 {
-        let word = printable(request.arg(1), 128);
-        let head = b"ERR unknown subcommand or wrong number of arguments for '";
-        return Err(Error::quoting(&[head, word, b"'. Try CLIENT HELP."]));
+        return Err(Error::bad_subcommand("CLIENT", request.arg(1)));
     }
     let all = request.len() == 3 || request.is(3, "all");
     if !all && !request.is(3, "write") {

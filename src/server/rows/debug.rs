@@ -182,11 +182,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
                 lines.iter().for_each(|line| reply.bulk(line.as_bytes()));
             }))
         }
-        _ => Err(Error::quoting(&[
-            b"ERR unknown subcommand or wrong number of arguments for '",
-            printable(request.arg(1), 128),
-            b"'. Try DEBUG HELP.",
-        ])),
+        _ => Err(Error::bad_subcommand("DEBUG", request.arg(1))),
     }
 }
 

@@ -44,7 +44,7 @@ const DEFAULT_COUNT: usize = 10;
 async fn get(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     if request.len() > 3 {
-        return Err(Error::text("ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP."));
+        return Err(Error::bad_subcommand("SLOWLOG", request.arg(1)));
     }
     let count = match request.get(2) {
         None => DEFAULT_COUNT,

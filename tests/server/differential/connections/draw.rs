@@ -54,6 +54,8 @@ const SESSION: &[&str] = &[
     "CLIENT NO-EVICT on|off|x",
     "CLIENT UNBLOCK {id} |TIMEOUT|ERROR|x",
     "CLIENT UNBLOCK 99999|x|-1",
+    "CLIENT|client UNBLOCK|Unblock 1 TIMEOUT x",
+    "SLOWLOG get|GET 1 2",
     "CLIENT KILL ID x|-1|99999|0",
     "CLIENT KILL 1.2.3.4:5|TYPE+foo|USER+nobody",
     "CLIENT LIST TYPE+foo|ID+x|ID+99999|FOO",
