@@ -569,7 +569,7 @@ impl Shard {
 
     fn has_unfinished_work(&self) -> bool {
         let may_go_on = self.unfinished_batches.get() > 0 && !self.is_held_back();
-        self.postponed.get() || may_go_on || self.has_waiters_to_serve()
+        self.postponed.get() || may_go_on || self.has_held_back_to_go_on() || self.has_waiters_to_serve()
     }
 
     /// See [`Shard::delay`].

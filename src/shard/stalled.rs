@@ -121,6 +121,9 @@ impl Shard {
 
     /// Runs the commands of a connection that has stalled, until it does so again.
     pub(super) fn go_on_with_stalled(&self, client: u64) {
+        if self.is_stalled(client) && self.must_hold_back_client(client) {
+            return;
+        }
         let mut queue = self.stalled.remove(client);
         if queue.is_empty() {
             return;

@@ -8,7 +8,7 @@
 
 use super::Shard;
 use super::message::{Batch, Message};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -64,19 +64,18 @@ impl UnderWay {
     fn asks_to_be_told(&self, shard: usize) -> bool {
         let of = &self.0[shard];
         of.waits.store(true, Ordering::SeqCst);
-        // Some may have been taken in before anybody could see that.
-        let is_full = of.bytes.load(Ordering::SeqCst) >= BYTES_MAX;
-        if !is_full {
-            of.waits.store(false, Ordering::SeqCst);
-        }
-        is_full
+        // Some may have been taken in before anybody could see that. (What was said stays said: to be told in vain costs little, and
+        // something else may wait already.)
+        of.bytes.load(Ordering::SeqCst) >= BYTES_MAX
     }
 }
 
-/// Whether a shard waits for that.
+/// What a shard has not begun for that.
 #[derive(Default)]
 pub(super) struct HeldBack {
     is_on: Cell<bool>,
+    /// Connections that have stalled here, and may go on.
+    clients: RefCell<Vec<u64>>,
     /// What was held back is to be looked at again.
     is_over: Cell<bool>,
     /// Bytes of long replies that this shard's own connections were given in this turn.
@@ -90,8 +89,19 @@ impl Shard {
         let is_full = self.under_way.is_full(self.id);
         if is_full {
             self.held_back.is_on.set(true);
+        } else if self.is_held_back() {
+            self.go_on_with_held_back();
         }
         is_full
+    }
+
+    /// The same for a connection that has stalled here, and is going to go on then.
+    pub(super) fn must_hold_back_client(&self, client: u64) -> bool {
+        let must = self.must_hold_back();
+        if must {
+            self.held_back.clients.borrow_mut().push(client);
+        }
+        must
     }
 
     #[inline]
@@ -99,10 +109,16 @@ impl Shard {
         self.held_back.is_on.get()
     }
 
-    /// Whether transactions that were held back may run now.
+    /// Whether what was held back may go on, and nobody has looked after that.
     #[inline]
-    pub(super) fn take_over_of_holding_back(&self) -> bool {
-        self.held_back.is_over.take()
+    pub(super) fn has_held_back_to_go_on(&self) -> bool {
+        self.held_back.is_over.get()
+    }
+
+    /// The connections that may go on, where what was held back may.
+    #[inline]
+    pub(super) fn take_held_back(&self) -> Option<Vec<u64>> {
+        self.held_back.is_over.take().then(|| self.held_back.clients.take())
     }
 
     /// A connection of this shard has replies that leave when the turn ends.
@@ -173,5 +189,33 @@ mod tests {
         assert!(!under_way.is_full(0));
         under_way.add(0, BYTES_MAX);
         assert!(!under_way.remove(0, BYTES_MAX), "nobody waits");
+    }
+
+    /// Whatever the threads do between each other's steps.
+    #[test]
+    fn nobody_who_waits_is_forgotten() {
+        let (under_way, told) = (UnderWay::new(1), AtomicUsize::new(0));
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for bytes in receive {
+                    told.fetch_add(usize::from(under_way.remove(0, bytes)), Ordering::SeqCst);
+                }
+            });
+            for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
+                under_way.add(0, BYTES_MAX);
+                let before = told.load(Ordering::SeqCst);
+                send.send(BYTES_MAX).expect("somebody takes it in");
+                // More than once, as one after the other is held back.
+                if (0..3).any(|_| under_way.is_full(0)) {
+                    let begin = std::time::Instant::now();
+                    while told.load(Ordering::SeqCst) == before {
+                        assert!(begin.elapsed().as_secs() < 20, "nobody has told");
+                        std::thread::yield_now();
+                    }
+                }
+            }
+            drop(send);
+        });
     }
 }

@@ -309,8 +309,11 @@ async fn rewrite(ctx: TaskCtx) -> Result<Vec<u8>> {
     // On a thread beside the shard: nobody waits for the disk, not even for the lock of the configuration.
     let written = ctx.server.transport.beside(move || {
         let _alone = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
-        let config = global.config().clone();
-        global.users.declare(&config);
+        let (config, users) = {
+            let config = global.config();
+            (config.clone(), global.users.newest())
+        };
+        global.users.declare(&config, &users);
         config.rewrite().map_err(|error| error.to_string())
     });
     match written.await.unwrap_or_else(|error| Err(error.to_string())) {

@@ -17,10 +17,11 @@ pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: 
     let muted = turn.take_muted();
     let (server, shard) = (turn.server.clone(), turn.server.shard.clone());
     let (call, ns) = Call::in_steps(turn.server, at.command, Some(request));
-    let holder = Holder { command: at.command, replays: turn.client.replays(), own: None };
+    let replays = turn.client.replays();
     let context = across_of(&shard, OwnedRequest::of(request), at);
     let future = async move {
         let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
+        let holder = Holder { command: at.command, request: context.request.as_request(), replays, own: None };
         let transaction =
             if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, holder).await?)) } else { None };
         if let Some(transaction) = &transaction {

@@ -9,7 +9,7 @@ use super::turn::Turn;
 use crate::clock::store_us;
 use crate::command;
 use crate::command::CommandId;
-use crate::command::spec::flag::{ALLOW_BUSY, BY_CALLEE, WRITE};
+use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
 use crate::net::sleep;
 use crate::resp::{Error, Request, Result};
 use crate::server::admit::{Admission, Asked, Conditions, Flags, Standing, admit};
@@ -108,6 +108,7 @@ pub fn of(turn: &mut Turn, command: &Command, request: Request) -> Option<Way> {
 #[derive(Clone, Copy)]
 pub struct Holder<'a> {
     pub command: CommandId,
+    pub request: Request<'a>,
     /// What the log says, or a primary, was admitted there.
     pub replays: bool,
     /// The script that asks, which others may know already.
@@ -160,8 +161,7 @@ fn admit_again(server: &Server, holder: Holder) -> Admission {
     let Conditions { paused, loading, arriving, read_only, .. } = server.conditions(Space::Enough);
     admit(&Asked {
         full_name: command.full_name,
-        // (Whether a script may write its own commands ask.)
-        flags: Flags::of(command.spec.flags & !BY_CALLEE),
+        flags: Flags::of(callee::flags_of(server, command, holder.request)),
         standing: Standing { authenticated: true, ..Standing::default() },
         conditions: Conditions { paused, loading, arriving, read_only, ..Conditions::default() },
         log_trouble: &String::new,

@@ -423,7 +423,8 @@ impl Job {
             }
             let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
             let own = announced.as_ref().map(|announced| &announced.script);
-            let holder = Holder { command: self.what.at.command, replays: self.client.replays(), own };
+            let (command, request) = (self.what.at.command, self.request.clone());
+            let holder = Holder { command, request: request.as_request(), replays: self.client.replays(), own };
             let transaction = match everything {
                 true => shard.hold(shard.everything()).await,
                 false => in_the_way::hold(&self.server, declared, holder).await?.may_be_undone(),

@@ -210,7 +210,8 @@ impl Wait {
                 transaction
             }
             false => {
-                let holder = Holder { command: self.at.command, replays: false, own: None };
+                let holder =
+                    Holder { command: self.at.command, request: self.request.as_request(), replays: false, own: None };
                 let transaction = in_the_way::hold(&self.server, locks.into_iter(), holder).await?;
                 for target in transaction.shards.clone() {
                     transaction.on(target, |_, _| ()).await;

@@ -49,7 +49,7 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
     let transaction = match keys.from(1).all(here) {
         true => None,
         false => {
-            let holder = Holder { command: ctx.command, replays: ctx.client.replays(), own: None };
+            let holder = Holder { command: ctx.command, request: keys, replays: ctx.client.replays(), own: None };
             Some(in_the_way::hold(&ctx.server, keys.from(1).map(route), holder).await?)
         }
     };

@@ -53,8 +53,7 @@ impl KnownUsers {
     }
 
     /// The configuration says from now on of the users what CONFIG REWRITE has to write.
-    pub fn declare(&self, config: &Config) {
-        let users = self.newest();
+    pub fn declare(&self, config: &Config, users: &Users) {
         let is_in_file = !config.aclfile.is_empty();
         let lines =
             if is_in_file { Vec::new() } else { users.declarations(&self.vocabulary, config.requirepass.as_bytes()) };

@@ -106,6 +106,9 @@ impl Line for Connection {
             if state.flow.in_flight == 0 {
                 state.flow.transient.set(0);
             }
+            if state.unsent() == 0 {
+                state.flow.soft_since_us = None;
+            }
             self.server.client_memory.count(&mut state);
             let waits = !could_run || state.flow.finished || !state.replies.out.is_empty();
             (waits, is_transient)

@@ -109,8 +109,6 @@ pub struct Transactions {
     /// The first number that the watermark has to pass before those can run who wait for nothing else.
     stuck_at: Cell<Option<u64>>,
     next_hold: Cell<u64>,
-    /// Some that were held back may run.
-    goes_on: Cell<bool>,
     /// Some that have run were answered with much.
     has_long: Cell<bool>,
     /// Off, parts run when they come, whatever that does to others: for the test that shows what is lost then.
@@ -139,7 +137,6 @@ impl Transactions {
             busy: Cell::new(false),
             seen: Cell::new(0),
             stuck_at: Cell::new(None),
-            goes_on: Cell::new(false),
             has_long: Cell::new(false),
             next_hold: Cell::new(1),
             ordered: Cell::new(true),
@@ -320,16 +317,21 @@ impl Shard {
     /// Sends what was written in this turn and runs what can run. `wake` rings another shard.
     pub(super) fn exchange_transactions(&self, wake: &mut dyn FnMut(usize)) {
         let mine = &self.transactions;
-        if self.take_over_of_holding_back() {
-            let waiting = &mut *mine.waiting.borrow_mut();
-            waiting.ready.extend(waiting.held_back.drain(..));
-            mine.goes_on.set(true);
+        let held_back = self.take_held_back();
+        let mut goes_on = held_back.is_some();
+        if let Some(clients) = held_back {
+            {
+                let waiting = &mut *mine.waiting.borrow_mut();
+                waiting.ready.extend(waiting.held_back.drain(..));
+            }
+            clients.into_iter().for_each(|client| self.go_on_with_stalled(client));
         }
         for _ in 0..ROUNDS {
             if mine.has_outgoing() {
                 self.number_and_send(wake);
             }
-            if !mine.handed_over.borrow().is_empty() || mine.has_news(self.id) || mine.goes_on.take() {
+            if !mine.handed_over.borrow().is_empty() || mine.has_news(self.id) || goes_on {
+                goes_on = false;
                 self.take_in();
             }
             if !self.deliver_answers() {
@@ -521,11 +523,16 @@ impl Shard {
                 continue;
             }
             let is_due = sequence < watermark || !self.transactions.ordered.get();
-            if is_due && matches!(pending.what, What::Parts { .. }) && self.must_hold_back() {
+            let (may_run, answers) = match pending.what {
+                What::Parts { .. } => (is_due, true),
+                What::Command(_) => (true, true),
+                What::Hold(_) => (is_due, false),
+            };
+            if may_run && answers && self.must_hold_back() {
                 waiting.held_back.push(id);
                 continue;
             }
-            if is_due || matches!(pending.what, What::Command(_)) {
+            if may_run {
                 return Some(id);
             }
             waiting.early.insert((sequence, id));

@@ -22,7 +22,7 @@ pub(super) struct Parked {
     pub(super) partly_done: Vec<usize>,
     /// Holds that may begin but for the `stopper`.
     pub(super) stopped: Vec<usize>,
-    /// Parts that may run but for the replies under way from this shard (`under_way.rs`).
+    /// Parts and commands that may run but for the replies under way from this shard (`under_way.rs`).
     pub(super) held_back: Vec<usize>,
     /// Holds whose coordinators were done with them before they could start, and which stay nevertheless.
     pub(super) let_go: Vec<usize>,
