@@ -51,6 +51,8 @@
 //!   waits without a place, before that, until no script lasts. A script that begins to last meanwhile lets that pass, as above; where
 //!   the script cannot be undone, and stays, the place is given up (`server/run/in_the_way.rs`).
 //! - The watermark waits for the turns of shards, which end whatever they wait for.
+//! - Parts and commands whose turn it is wait besides while much of what their shard has answered is under way (`under_way.rs`). The
+//!   shards of the connections take answers in whatever they wait for themselves.
 //!
 //! Whoever has a key for long keeps those who want it waiting: scripts, until they are busy (`busy-reply-threshold`), and a long EXEC,
 //! which ends since what it does was queued before. BUSY is told to commands and coordinators that want what a busy script has, those
