@@ -142,7 +142,7 @@ async fn wait_until(ctx: &TaskCtx, until_us: Option<u64>, longest: Duration, is_
     server.waits.add(client.id, blocked.clone());
     server.logging.add_alarm(client.id, blocked.clone());
     client.state.borrow_mut().flow.blocked = true;
-    // Whoever ends all waits when this server becomes a replica did not see this one.
+    // Whoever ends all waits when this server becomes a replica may have looked before this wait began.
     if server.global.following.is_replica() {
         blocked.end.set(Some(End::NewRole));
     }
