@@ -12,6 +12,7 @@
 //! The queue has one order for all shards: what was handed over after something else was seen stands behind it.
 
 use super::backlog::Backlog;
+use super::reader::{Post, Reader};
 use super::{Command, Encoder, KnownAs, Merger, Record, StandsIn};
 use crate::net::Bell;
 use crate::observe::memory;
@@ -21,9 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody waits for longer for the other parts of transactions, which may have to wait for a script that lasts and cannot be
-/// undone. (A shard that others keep from its core comes to its parts sooner.)
+/// Nobody waits for longer for the other parts of transactions while a script lasts: they may have to wait for one that cannot be
+/// undone, and that never ends.
 const PARTS_LATE: Duration = Duration::from_millis(200);
+/// The same while no script lasts. Then the other shards come to their parts, behind what they have to do before, or when others
+/// give them their cores back.
+const PARTS_LATE_BESIDE_NO_SCRIPT: Duration = Duration::from_secs(5);
 
 /// What one shard hands over.
 struct Push {
@@ -54,6 +58,8 @@ pub struct Feed {
     is_streamed: AtomicBool,
     /// The stream is another server's.
     is_relayed: AtomicBool,
+    /// How many scripts last.
+    lasting_scripts: AtomicUsize,
     bells: Arc<[Bell]>,
 }
 
@@ -68,6 +74,7 @@ impl Feed {
             merging: Mutex::new(Merging::new(shards)),
             is_streamed: AtomicBool::new(false),
             is_relayed: AtomicBool::new(false),
+            lasting_scripts: AtomicUsize::new(0),
             bells,
         }
     }
@@ -118,9 +125,23 @@ impl Feed {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
+    /// A script lasts from now on, and parts of transactions may wait for it.
+    pub fn script_lasts(&self) {
+        self.lasting_scripts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One of those is over.
+    pub fn script_is_over(&self) {
+        self.lasting_scripts.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
         let mut merging = self.lock();
+        merging.patience = match self.lasting_scripts.load(Ordering::Relaxed) {
+            0 => PARTS_LATE_BESIDE_NO_SCRIPT,
+            _ => PARTS_LATE,
+        };
         // (Where nothing was handed over something may have its place nevertheless, since it has waited for long.)
         let taken_bytes = merging.drain(&self.queue);
         self.queued_bytes.fetch_sub(taken_bytes, Ordering::Relaxed);
@@ -145,8 +166,7 @@ impl Feed {
         let mut merging = self.drain();
         let post = Post::new(shard, limit);
         for piece in merging.backlog.as_ref()?.behind(position)? {
-            post.bytes.fetch_add(piece.len(), Ordering::AcqRel);
-            post.pieces.push(piece);
+            post.put(piece);
         }
         Some(self.begin_to_read(&mut merging, post, position))
     }
@@ -155,7 +175,7 @@ impl Feed {
         let post = Arc::new(post);
         merging.readers.push(post.clone());
         self.note_streamed(merging);
-        Reader { post, position }
+        Reader::new(post, position)
     }
 
     /// Whether the shards are to hand over what they change for the stream.
@@ -167,7 +187,7 @@ impl Feed {
     /// A reader reads no more.
     pub fn end(&self, reader: &Reader) {
         let mut merging = self.lock();
-        merging.readers.retain(|post| !Arc::ptr_eq(post, &reader.post));
+        merging.readers.retain(|post| !reader.is_of(post));
         merging.note_lying();
         self.note_streamed(&merging);
     }
@@ -274,17 +294,8 @@ impl Feed {
             backlog.push(piece.clone());
         }
         for post in &merging.readers {
-            let lies = post.bytes.load(Ordering::Acquire);
-            // (One transaction that is larger than that is no reason.)
-            if lies > post.limit.load(Ordering::Relaxed) {
-                post.has_missed.store(true, Ordering::Release);
-            }
-            if !post.has_missed.load(Ordering::Relaxed) {
-                post.bytes.fetch_add(piece.len(), Ordering::AcqRel);
-                post.pieces.push(piece.clone());
-            }
-            if post.awaits.swap(false, Ordering::SeqCst) {
-                self.bells[post.shard].ring_from_outside();
+            if let Some(shard) = post.give(&piece) {
+                self.bells[shard].ring_from_outside();
             }
         }
     }
@@ -301,6 +312,8 @@ pub struct Merging {
     stays: Vec<Option<(u64, Instant)>>,
     /// Since when nothing has left, where something waits.
     stuck_since: Option<Instant>,
+    /// For how long somebody waits for parts of transactions.
+    patience: Duration,
     /// Bytes that have no place yet.
     unplaced: usize,
     /// There is a log, for which what has its place is kept.
@@ -350,6 +363,7 @@ impl Merging {
             placed: vec![0; shards],
             stays: vec![None; shards],
             stuck_since: None,
+            patience: PARTS_LATE_BESIDE_NO_SCRIPT,
             unplaced: 0,
             is_logged: false,
             log: Encoder::of_log(),
@@ -436,7 +450,7 @@ impl Merging {
             self.stuck_since = None;
             return false;
         }
-        self.stuck_since.get_or_insert_with(Instant::now).elapsed() > PARTS_LATE
+        self.stuck_since.get_or_insert_with(Instant::now).elapsed() > self.patience
     }
 
     fn has_stream(&self) -> bool {
@@ -446,7 +460,7 @@ impl Merging {
     /// Notes how many bytes of the stream there are only because a reader has left them lying. (Readers and the backlog share
     /// the pieces.)
     fn note_lying(&self) {
-        let most = self.readers.iter().map(|post| post.bytes.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let most = self.readers.iter().map(|post| post.waiting()).max().unwrap_or(0);
         let kept = self.backlog.as_ref().map_or(0, |backlog| backlog.bytes);
         memory::note_for_readers(most.saturating_sub(kept));
     }
@@ -503,77 +517,12 @@ impl Merging {
             return false;
         }
         match *stays {
-            Some((of, since)) if of == placed => since.elapsed() > PARTS_LATE,
+            Some((of, since)) if of == placed => since.elapsed() > self.patience,
             _ => {
                 *stays = Some((placed, Instant::now()));
                 false
             }
         }
-    }
-}
-
-/// Where pieces of the stream lie until their reader takes them.
-struct Post {
-    pieces: SegQueue<Arc<[u8]>>,
-    bytes: AtomicUsize,
-    limit: AtomicUsize,
-    shard: usize,
-    /// The reader wants to be rung for.
-    awaits: AtomicBool,
-    /// So much lies there that the reader is given no more.
-    has_missed: AtomicBool,
-}
-
-impl Post {
-    fn new(shard: usize, limit: usize) -> Post {
-        Post {
-            pieces: SegQueue::new(),
-            bytes: AtomicUsize::new(0),
-            limit: AtomicUsize::new(limit),
-            shard,
-            awaits: AtomicBool::new(false),
-            has_missed: AtomicBool::new(false),
-        }
-    }
-}
-
-/// Who reads the stream, on a shard.
-pub struct Reader {
-    post: Arc<Post>,
-    position: u64,
-}
-
-impl Reader {
-    /// What has come, without a wait; none where that is all, for which the shard is rung later.
-    pub fn take(&mut self) -> Option<Arc<[u8]>> {
-        let piece = self.post.pieces.pop().or_else(|| {
-            self.post.awaits.store(true, Ordering::SeqCst);
-            // (It may have come before that was said.)
-            self.post.pieces.pop()
-        })?;
-        self.post.bytes.fetch_sub(piece.len(), Ordering::AcqRel);
-        self.position += piece.len() as u64;
-        Some(piece)
-    }
-
-    /// How much of the stream stands before what is taken next, in bytes.
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// How many bytes lie there.
-    pub fn waiting(&self) -> usize {
-        self.post.bytes.load(Ordering::Acquire)
-    }
-
-    /// So many bytes may lie there.
-    pub fn set_limit(&self, limit: usize) {
-        self.post.limit.store(limit, Ordering::Relaxed);
-    }
-
-    /// Whether the reader has left so much lying that there is no more for it: what was taken is not all.
-    pub fn has_missed(&self) -> bool {
-        self.post.has_missed.load(Ordering::Acquire)
     }
 }
 
@@ -637,6 +586,7 @@ mod tests {
     #[test]
     fn what_leaves_since_it_has_waited_is_told() {
         let feed = feed();
+        feed.script_lasts();
         let mut reader = feed.read(0, usize::MAX);
         feed.push(0, vec![part(1, "a")]);
         feed.push(1, vec![record("b")]);

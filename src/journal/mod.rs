@@ -14,6 +14,7 @@
 //! | file | what |
 //! |---|---|
 //! | `feed.rs` | the queue that the shards hand over by; what has its place, for the log and for readers |
+//! | `reader.rs` | who reads the stream, and what lies ready for that |
 //! | `backlog.rs` | the last of the stream, for who comes back |
 //! | `encoder.rs` | units as a stream of commands |
 //! | `compat.rs` | the stream for servers that know of no deadlines of fields |
@@ -26,10 +27,12 @@ mod compat;
 mod encoder;
 mod feed;
 mod merge;
+mod reader;
 
 pub use encoder::{Encoder, Run};
-pub use feed::{Feed, Merging, Reader, Ready};
+pub use feed::{Feed, Merging, Ready};
 use merge::{Merger, Unit};
+pub use reader::Reader;
 
 use crate::config::SHARDS_MAX;
 use crate::resp::{Proto, Reply, Request};

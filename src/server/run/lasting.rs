@@ -74,6 +74,7 @@ pub struct Announced {
 impl Announced {
     fn new(server: &Server, script: Arc<LastingScript>) -> Announced {
         server.global.lasting_scripts.add(script.clone());
+        server.global.feed.script_lasts();
         Announced { global: server.global.clone(), script }
     }
 
@@ -89,6 +90,7 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
+        self.global.feed.script_is_over();
         self.global.lasting_scripts.remove(&self.script);
     }
 }

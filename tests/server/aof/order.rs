@@ -87,6 +87,41 @@ fn what_took_effect_last_stands_last_in_the_log() {
     assert_eq!(state(&mut client), before);
 }
 
+/// What one shard had done behind its part of a transaction was acknowledged after 200 ms, although the other shard, which was busy,
+/// had not come to its part: it stood in no file, and was lost with the process.
+#[test]
+fn what_is_acknowledged_beside_a_busy_shard_survives_a_crash() {
+    const WRITERS: usize = 16;
+    const ROUNDS: usize = 6;
+    let flags = ["--appendonly", "yes", "--appendfsync", "everysec", "--enable-debug-command", "yes"];
+    let mut server = Server::start(Kind::Ember { shards: 2 }, &flags);
+    let keys: String = (0..12).map(|key| format!(" key:{key} v")).collect();
+    for round in 0..ROUNDS {
+        assert_eq!(server.client().call(&format!("DEBUG SHARD-DELAY {} 1000000", round % 2)), Value::ok());
+        let mut writers: Vec<Client> = (0..WRITERS).map(|_| server.client()).collect();
+        let mut other = server.client();
+        other.send(&format!("MSET{keys}"));
+        thread::sleep(Duration::from_millis(30));
+        for (number, writer) in writers.iter_mut().enumerate() {
+            let requests: Vec<u8> = (0..100).flat_map(|_| request(&format!("INCR round:{round}:{number}"))).collect();
+            writer.send_raw(&requests);
+        }
+        thread::sleep(Duration::from_millis(350));
+        server.signal("KILL");
+        let acknowledged: Vec<i64> = writers
+            .iter_mut()
+            .map(|writer| std::iter::from_fn(|| writer.try_read().ok()).last().map_or(0, |reply| reply.number()))
+            .collect();
+        server = server.restart(&flags);
+        let mut client = server.client();
+        assert!(wait_until(Duration::from_secs(20), || !client.call("DBSIZE").is_error()));
+        for (number, acknowledged) in acknowledged.into_iter().enumerate() {
+            let there = client.call(&format!("INCRBY round:{round}:{number} 0")).number();
+            assert!(there >= acknowledged, "round {round}: {there} of {acknowledged}");
+        }
+    }
+}
+
 /// Writes of another client are answered beside an endless script, which is ended then.
 fn is_served_beside(other: &mut Client, caller: &mut Client, writes: usize, round: usize) {
     for number in 0..writes {
