@@ -1,6 +1,7 @@
 //! How the server begins: its table of commands, its tasks, and what the shard calls it for.
 
 use super::client::ClientRef;
+use super::client::long::{LONG_BYTES, Long, ReplyBytes};
 use super::client::replies::Answer;
 use super::kept::rewriting;
 use super::kept::saving;
@@ -28,6 +29,7 @@ use crate::net::{Transport, sleep};
 use crate::resp::{Error, Request};
 use crate::shard::{At, Batch, Claim, Front, Later, News, Shard, Ticket};
 use std::any::Any;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,45 +84,14 @@ async fn look_after_files(server: Rc<Server>) {
 }
 
 impl Front for Server {
-    fn replies(&self, batch: &Batch) {
+    fn replies(&self, batch: &mut Batch) {
         let Some(server) = self.me() else { return };
-        let mut touched: Vec<ClientRef> = Vec::new();
-        for part in batch.parts.iter().filter(|part| !part.deferred) {
-            if touched.last().is_none_or(|client| client.id != part.ticket.client) {
-                let Some(client) = self.client(part.ticket.client) else {
-                    if part.stalls {
-                        self.shard.let_go_on(batch.target, part.ticket.client, true);
-                    }
-                    continue;
-                };
-                touched.push(client);
-            }
-            let Some(client) = touched.last() else { continue };
-            let bytes = &batch.out[part.out.0..part.out.1];
-            let ends = &batch.ends[part.ends.0..part.ends.1];
-            let ends = ends.iter().map(|end| end - part.out.0);
-            let mut state = client.state.borrow_mut();
-            let Ticket { reply, part: number, .. } = part.ticket;
-            let answer = Answer { reply, part: number, bytes, command: part.at.command, ns: part.ns };
-            state.replies.fill(&self.shard.meter, answer, ends);
-            if batch.shows > 0 {
-                state.replies.for_disk.show((batch.target, batch.shows));
-            }
-            if self.shard.meter.is_slow(part.ns) {
-                log_slow(
-                    &server,
-                    &state.session,
-                    part.at.command,
-                    part.ns,
-                    SlowLog::args(server.secrets(part.at.command), part.request(&batch.buffer, &batch.spans)),
-                );
-            }
-            if part.stalls {
-                state.flow.stalled_shards.push(batch.target);
-            }
-        }
-        for client in touched {
-            advance(&server, &client, &[]);
+        if batch.out.len() < LONG_BYTES {
+            let batch = &*batch;
+            take_in(&server, batch, |range| &batch.out[range]);
+        } else {
+            let mut long = Long::all(std::mem::take(&mut batch.out));
+            take_in(&server, batch, |range| long.take(range));
         }
     }
 
@@ -194,5 +165,47 @@ impl Front for Server {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// Gives the replies of a batch to those who have asked for them.
+fn take_in<B: ReplyBytes>(server: &Rc<Server>, batch: &Batch, mut bytes_of: impl FnMut(Range<usize>) -> B) {
+    let mut touched: Vec<ClientRef> = Vec::new();
+    for part in batch.parts.iter().filter(|part| !part.deferred) {
+        if touched.last().is_none_or(|client| client.id != part.ticket.client) {
+            let Some(client) = server.client(part.ticket.client) else {
+                if part.stalls {
+                    server.shard.let_go_on(batch.target, part.ticket.client, true);
+                }
+                continue;
+            };
+            touched.push(client);
+        }
+        let Some(client) = touched.last() else { continue };
+        let bytes = bytes_of(part.out.0..part.out.1);
+        let ends = &batch.ends[part.ends.0..part.ends.1];
+        let ends = ends.iter().map(|end| end - part.out.0);
+        let mut state = client.state.borrow_mut();
+        let Ticket { reply, part: number, .. } = part.ticket;
+        let answer = Answer { reply, part: number, bytes, command: part.at.command, ns: part.ns };
+        state.replies.fill(&server.shard.meter, answer, ends);
+        if batch.shows > 0 {
+            state.replies.for_disk.show((batch.target, batch.shows));
+        }
+        if server.shard.meter.is_slow(part.ns) {
+            log_slow(
+                server,
+                &state.session,
+                part.at.command,
+                part.ns,
+                SlowLog::args(server.secrets(part.at.command), part.request(&batch.buffer, &batch.spans)),
+            );
+        }
+        if part.stalls {
+            state.flow.stalled_shards.push(batch.target);
+        }
+    }
+    for client in touched {
+        advance(server, &client, &[]);
     }
 }

@@ -104,8 +104,8 @@ use waiters::Waiters;
 
 /// What the rooms above do for a shard.
 pub trait Front {
-    /// Replies to parts of a batch that this shard sent have come back.
-    fn replies(&self, batch: &Batch);
+    /// Replies to parts of a batch that this shard sent have come back. Whoever keeps them may take them out of the batch.
+    fn replies(&self, batch: &mut Batch);
     /// Connections that were postponed go on.
     fn resume(&self);
     /// Keys changed or died.

@@ -158,9 +158,9 @@ impl Shard {
     }
 
     /// Hands replies to this shard's connections.
-    pub(super) fn take_replies(&self, batch: Box<Batch>) {
+    pub(super) fn take_replies(&self, mut batch: Box<Batch>) {
         let (target, bytes) = (usize::from(batch.target), batch.out.len());
-        self.front().replies(&batch);
+        self.front().replies(&mut batch);
         self.outbox.recycle(batch);
         if self.under_way.remove(target, bytes) {
             match target == self.id {

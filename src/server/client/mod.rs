@@ -6,6 +6,7 @@
 //! | `session.rs` | what its commands know and change |
 //! | `multi.rs`, `watched.rs`, `tracks.rs`, `live.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked; live queries |
 //! | `replies.rs` | its replies in order |
+//! | `long.rs` | long replies that came from other shards |
 //! | `for_disk.rs` | replies that wait for the disk |
 //! | `ahead.rs` | what was sent while nobody reads the replies |
 //! | `replica.rs` | what is known of a replica |
@@ -16,6 +17,7 @@ pub mod ahead;
 pub mod for_disk;
 pub mod line;
 pub mod live;
+pub mod long;
 pub mod multi;
 pub mod relay;
 pub mod replica;

@@ -10,6 +10,7 @@
 //! are going to bring included (see [`Replies::bytes`]): past a limit its next request waits.
 
 use super::for_disk::{ForDisk, Push};
+use super::long::{LONG_BYTES, Long, ReplyBytes};
 use crate::command::{CommandId, Merge};
 use crate::observe::memory::Transient;
 use crate::resp::{Proto, Reply};
@@ -99,7 +100,7 @@ impl Slot {
         match self {
             Slot::Ready { .. } | Slot::Waiting { .. } => None,
             Slot::Gather(gather) => Some(gather.gathered_bytes),
-            Slot::Exec(exec) => Some(exec.commands.iter().map(|command| command.gathered_bytes).sum()),
+            Slot::Exec(exec) => Some(exec.gathered_bytes()),
         }
     }
 }
@@ -116,6 +117,8 @@ pub struct Gather {
     missing: usize,
     sum: i64,
     bytes: Vec<u8>,
+    /// The only part, in place of `bytes`, where it is long.
+    long: Option<Long>,
     /// Where each item lies in `bytes`; by key for [`Merge::Items`].
     items: Vec<(usize, usize)>,
     /// For each part the keys it answers, as positions in `items`.
@@ -141,6 +144,7 @@ impl Gather {
             missing: positions.len(),
             sum: 0,
             bytes: Vec::new(),
+            long: None,
             items,
             positions,
             error: None,
@@ -153,7 +157,7 @@ impl Gather {
     /// It is complete: counted.
     fn count(&self, meter: &Meter) {
         meter.ran(self.command, self.ns);
-        meter.answered(self.command, self.error.as_deref().unwrap_or(&self.bytes));
+        meter.answered(self.command, self.error.as_deref().unwrap_or_else(|| self.only()));
     }
 
     /// Whether its reply grows with what the keys hold.
@@ -161,18 +165,32 @@ impl Gather {
         matches!(self.merge, None | Some(Merge::Items | Merge::Concat))
     }
 
+    /// What came, but for errors.
+    fn only(&self) -> &[u8] {
+        self.long.as_deref().unwrap_or(&self.bytes)
+    }
+
     /// `ends` are positions in `bytes` where items end. Returns how many bytes that adds.
-    pub fn add(&mut self, part: usize, (bytes, ns): (&[u8], u64), ends: impl Iterator<Item = usize>) -> usize {
+    pub fn add<B: ReplyBytes>(
+        &mut self,
+        part: usize,
+        (bytes, ns): (&B, u64),
+        ends: impl Iterator<Item = usize>,
+    ) -> usize {
+        let added = bytes.len();
         self.missing -= 1;
-        self.gathered_bytes += bytes.len();
+        self.gathered_bytes += added;
         self.ns += ns;
         let Some(merge) = self.merge else {
-            self.bytes.extend_from_slice(bytes);
-            return bytes.len();
+            self.long = bytes.keep();
+            if self.long.is_none() {
+                self.bytes.extend_from_slice(bytes);
+            }
+            return added;
         };
         if bytes.first() == Some(&b'-') {
             self.error.get_or_insert_with(|| bytes.to_vec());
-            return bytes.len();
+            return added;
         }
         match merge {
             Merge::Ok => {}
@@ -192,7 +210,7 @@ impl Gather {
                 }
             }
         }
-        bytes.len()
+        added
     }
 
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -202,7 +220,7 @@ impl Gather {
         let mut reply = Reply::new(out, self.proto);
         match (&self.error, self.merge) {
             (Some(error), _) => reply.raw(error),
-            (None, None) => reply.raw(&self.bytes),
+            (None, None) => reply.raw(self.only()),
             (None, Some(Merge::Ok)) => reply.ok(),
             (None, Some(Merge::Sum | Merge::Most)) => reply.int(self.sum),
             (None, Some(Merge::Items | Merge::Concat)) => {
@@ -240,6 +258,11 @@ pub struct ExecGather {
 }
 
 impl ExecGather {
+    /// Bytes of the parts that have come.
+    fn gathered_bytes(&self) -> usize {
+        self.commands.iter().map(|command| command.gathered_bytes).sum()
+    }
+
     /// It is complete: EXEC and its commands are counted.
     fn count(&self, meter: &Meter) {
         if !self.aborted {
@@ -250,7 +273,7 @@ impl ExecGather {
     }
 
     /// Returns how many bytes that adds.
-    fn add(&mut self, part: usize, (bytes, ns): (&[u8], u64), ends: impl Iterator<Item = usize>) -> usize {
+    fn add<B: ReplyBytes>(&mut self, part: usize, (bytes, ns): (&B, u64), ends: impl Iterator<Item = usize>) -> usize {
         self.missing -= 1;
         self.ns += ns;
         match self.parts[part] {
@@ -279,6 +302,11 @@ impl ExecGather {
             }
             return;
         }
+        let bytes = self.gathered_bytes();
+        if bytes >= LONG_BYTES {
+            // (With room for what stands around them.)
+            out.reserve(bytes + LONG_BYTES);
+        }
         if !self.is_one {
             Reply::new(out, self.proto).array(self.commands.len());
         }
@@ -287,11 +315,11 @@ impl ExecGather {
 }
 
 /// What a shard has answered.
-pub struct Answer<'a> {
+pub struct Answer<B> {
     /// The reply's name, and which of its parts this is.
     pub reply: u64,
     pub part: u32,
-    pub bytes: &'a [u8],
+    pub bytes: B,
     pub command: CommandId,
     /// How long it took.
     pub ns: u64,
@@ -499,7 +527,7 @@ impl Replies {
     }
 
     /// A reply, or a part of one, has come. Whatever is complete now moves to `out`, and its commands are counted.
-    pub fn fill(&mut self, meter: &Meter, answer: Answer, ends: impl Iterator<Item = usize>) {
+    pub fn fill<B: ReplyBytes>(&mut self, meter: &Meter, answer: Answer<B>, ends: impl Iterator<Item = usize>) {
         let Answer { reply, part, bytes, command, ns } = answer;
         let first = self.next - self.slots.len() as u64;
         let index = (reply - first) as usize;
@@ -507,11 +535,11 @@ impl Replies {
             Slot::Ready { .. } => unreachable!("a reply comes once"),
             Slot::Waiting { .. } => 0,
             Slot::Gather(gather) => {
-                self.gathered_bytes += gather.add(part as usize, (bytes, ns), ends);
+                self.gathered_bytes += gather.add(part as usize, (&bytes, ns), ends);
                 gather.missing
             }
             Slot::Exec(gather) => {
-                self.gathered_bytes += gather.add(part as usize, (bytes, ns), ends);
+                self.gathered_bytes += gather.add(part as usize, (&bytes, ns), ends);
                 gather.missing
             }
         };
@@ -523,7 +551,7 @@ impl Replies {
             Slot::Ready { .. } => {}
             Slot::Waiting { .. } => {
                 meter.ran(command, ns);
-                meter.answered(command, bytes);
+                meter.answered(command, &bytes);
             }
             Slot::Gather(gather) => gather.count(meter),
             Slot::Exec(gather) => gather.count(meter),
@@ -536,7 +564,7 @@ impl Replies {
         }
         let write = |out: &mut Vec<u8>| match &slot {
             Slot::Waiting { muted: true, .. } | Slot::Ready { .. } => {}
-            Slot::Waiting { .. } => out.extend_from_slice(bytes),
+            Slot::Waiting { .. } => bytes.write(out),
             Slot::Gather(gather) => gather.write(out),
             Slot::Exec(gather) => gather.write(out),
         };
@@ -670,5 +698,31 @@ mod tests {
         assert_eq!(replies.bytes_here(), replies.out.len() + 7);
         fill(&mut replies, (items, 1), b"$1\r\nb\r\n", &[7]);
         assert_eq!(replies.bytes(), replies.out.len());
+    }
+
+    /// They were copied once for the reply of EXEC, and once more to what is sent.
+    #[test]
+    fn long_replies_of_others_are_kept_as_they_came() {
+        let mut come = Long::all(vec![b'x'; LONG_BYTES]);
+        let at_first = come.as_ptr();
+        let mut replies = Replies::default();
+        let reply = replies.expect(false, 1, 0);
+        let answer = Answer { reply, part: 0, bytes: come.take(0..LONG_BYTES), command: at().command, ns: 1_000 };
+        replies.fill(&Meter::default(), answer, std::iter::empty());
+        assert_eq!((replies.out.as_ptr(), replies.out.len()), (at_first, LONG_BYTES));
+        assert!(come.take(LONG_BYTES..LONG_BYTES).is_empty(), "who had a muted reply beside it has nothing");
+
+        let mut come = Long::all([vec![b'a'; LONG_BYTES], vec![b'b'; 9 * LONG_BYTES]].concat());
+        let ranges = [0..LONG_BYTES, LONG_BYTES..10 * LONG_BYTES];
+        let is_kept = ranges.clone().map(|range| come.take(range).keep().is_some());
+        assert_eq!(is_kept, [false, true], "a small share of it would keep all of it");
+        for (range, letter) in ranges.into_iter().zip([b'a', b'b']) {
+            let mut replies = Replies::default();
+            let reply = replies.expect_parts(Gather::new(None, at(), false, 1, vec![vec![0]]), 0);
+            let bytes = come.take(range.clone());
+            let answer = Answer { reply, part: 0, bytes, command: at().command, ns: 1_000 };
+            replies.fill(&Meter::default(), answer, std::iter::empty());
+            assert!(replies.out == vec![letter; range.len()]);
+        }
     }
 }

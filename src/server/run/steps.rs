@@ -6,6 +6,7 @@ use super::split::{Routes, Steps};
 use crate::clock::Now;
 use crate::command::{self, Across, OwnedRequest};
 use crate::resp::Result;
+use crate::server::client::long::Long;
 use crate::server::state::Run;
 use crate::shard::{At, Shard, ShardHop, Transaction};
 use std::cell::Cell;
@@ -72,7 +73,7 @@ impl Step<'_> {
         for (part, result) in results.into_iter().enumerate() {
             let (bytes, ends, part_ns) = result.await;
             ns += part_ns;
-            gather.add(part, (&bytes, part_ns), ends.into_iter());
+            gather.add(part, (&Long::all(bytes), part_ns), ends.into_iter());
         }
         gather.write(out);
         ns

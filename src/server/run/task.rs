@@ -9,6 +9,7 @@ use crate::executor;
 use crate::net::note_woken;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
+use crate::server::client::long::Long;
 use crate::server::client::replies::Answer;
 use crate::server::client::session::Close;
 use crate::server::state::slowlog::SlowLog;
@@ -65,7 +66,7 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         }
         {
             let mut state = client.state.borrow_mut();
-            let answer = Answer { reply, part: 0, bytes: &bytes, command, ns };
+            let answer = Answer { reply, part: 0, bytes: Long::all(bytes), command, ns };
             state.replies.fill(&server.shard.meter, answer, std::iter::empty());
             if shows {
                 show_everything(&server, &mut state);
