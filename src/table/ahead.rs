@@ -4,7 +4,6 @@
 use super::block::{self, Block, Print};
 use super::hash::spread;
 use super::table::Table;
-use smallvec::SmallVec;
 
 /// A key whose search is to come.
 #[derive(Clone, Copy)]
@@ -15,10 +14,11 @@ pub struct Sought<'t> {
     pub writes: bool,
 }
 
-/// Keys to be asked for together: enough to hide the misses of each other, few enough to still be there when they are
+/// Keys that are asked for together: enough to hide the misses of each other, few enough to still be there when they are
 /// used.
 pub const PREFETCHED: usize = 16;
 
+#[derive(Clone, Copy)]
 struct InBlock {
     block: Block,
     print: Print,
@@ -27,27 +27,37 @@ struct InBlock {
     candidate: Option<usize>,
 }
 
-/// Asks for what is read of each of them, which are best no more than [`PREFETCHED`]. A single one would only wait for itself.
-pub fn prefetch<'t>(sought: impl Iterator<Item = Sought<'t>>) {
-    let places = sought.map(|sought| {
-        let place = sought.table.directory_place(spread(sought.hash));
-        block::prefetch(place);
-        (place, sought)
-    });
-    let places: SmallVec<[(&Block, Sought); PREFETCHED]> = places.collect();
-    let blocks = places.iter().map(|(place, sought)| {
-        let (block, print) = (**place, Print::of(sought.hash));
-        block.prefetch_group(print);
-        InBlock { block, print, writes: sought.writes, candidate: None }
-    });
-    let mut blocks: SmallVec<[InBlock; PREFETCHED]> = blocks.collect();
-    for InBlock { block, print, writes, candidate } in &mut blocks {
-        *candidate = block.candidate(*print);
-        block.prefetch_entry(*candidate, *writes);
+/// Asks for what is read of each of them, so many at a time. A single one would only wait for itself.
+#[inline]
+pub fn prefetch<'t>(mut sought: impl Iterator<Item = Sought<'t>> + Clone) {
+    const NOWHERE: InBlock = InBlock { block: Block::NOWHERE, print: Print::of(0), writes: false, candidate: None };
+    let mut room = [NOWHERE; PREFETCHED];
+    loop {
+        let some = sought.clone().take(PREFETCHED);
+        some.for_each(|sought| block::prefetch(sought.table.directory_place(spread(sought.hash))));
+        let mut count = 0;
+        for (into, sought) in room.iter_mut().zip(sought.by_ref()) {
+            let block = *sought.table.directory_place(spread(sought.hash));
+            let print = Print::of(sought.hash);
+            block.prefetch_group(print);
+            *into = InBlock { block, print, writes: sought.writes, candidate: None };
+            count += 1;
+        }
+        let blocks = &mut room[..count];
+        for InBlock { block, print, writes, candidate } in blocks.iter_mut() {
+            *candidate = block.candidate(*print);
+            block.prefetch_entry(*candidate, *writes);
+        }
+        let (mut any_outside, mut outside) = (false, [None; PREFETCHED]);
+        for (into, InBlock { block, candidate, .. }) in outside.iter_mut().zip(blocks.iter()) {
+            *into = block.prefetch_rest(*candidate);
+            any_outside |= into.is_some();
+        }
+        if any_outside {
+            outside.into_iter().flatten().for_each(|whole| block::prefetch_long(whole.entry()));
+        }
+        if count < PREFETCHED {
+            return;
+        }
     }
-    let mut outside = SmallVec::<[_; PREFETCHED]>::new();
-    for InBlock { block, candidate, .. } in &blocks {
-        outside.extend(block.prefetch_rest(*candidate));
-    }
-    outside.iter().for_each(|whole| block::prefetch_long(whole.entry()));
 }

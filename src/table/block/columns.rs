@@ -141,7 +141,7 @@ pub struct Print {
 
 impl Print {
     #[inline]
-    pub fn of(hash: u64) -> Print {
+    pub const fn of(hash: u64) -> Print {
         let fingerprint = (hash >> 8) as u8;
         Print { fingerprint: if fingerprint == 0 { 1 } else { fingerprint }, bits: hash as u8 }
     }

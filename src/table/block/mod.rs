@@ -73,6 +73,9 @@ const CHUNKS_SHIFT: u32 = 56;
 pub struct Block(u64);
 
 impl Block {
+    /// No block, where there is room for one.
+    pub(in crate::table) const NOWHERE: Block = Block(0);
+
     /// An empty block.
     pub(in crate::table) fn new(shape: Shape, id: u32, depth: u8, position: u64, base_ms: u64) -> Block {
         // SAFETY: the layout is not empty.
