@@ -135,12 +135,17 @@ impl Feed {
         self.lasting_scripts.fetch_sub(1, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub fn has_lasting_script(&self) -> bool {
+        self.lasting_scripts.load(Ordering::Relaxed) > 0
+    }
+
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
         let mut merging = self.lock();
-        merging.patience = match self.lasting_scripts.load(Ordering::Relaxed) {
-            0 => PARTS_LATE_BESIDE_NO_SCRIPT,
-            _ => PARTS_LATE,
+        merging.patience = match self.has_lasting_script() {
+            true => PARTS_LATE,
+            false => PARTS_LATE_BESIDE_NO_SCRIPT,
         };
         // (Where nothing was handed over something may have its place nevertheless, since it has waited for long.)
         let taken_bytes = merging.drain(&self.queue);

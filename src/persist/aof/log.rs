@@ -225,6 +225,8 @@ pub struct Log {
     /// disk does not move.
     waiting: AtomicUsize,
     unwritten: AtomicUsize,
+    /// The same of what has no place yet.
+    unplaced: AtomicUsize,
     limit: AtomicUsize,
     is_full: AtomicBool,
     /// What clients want to write is refused, for one of these reasons.
@@ -297,6 +299,7 @@ impl Log {
             has_failed: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             unwritten: AtomicUsize::new(0),
+            unplaced: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),

@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// Whether more waits for the disk than may: then writes wait, too. (What waits for parts of transactions on other shards is
-    /// not counted: these may have to wait for a script, of which others are told.)
+    /// not counted while a script lasts, of which others are told: such parts may have to wait for the script.)
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.is_crowded_with(0)
@@ -106,7 +106,8 @@ impl Log {
     /// The same, where somebody is going to hand over so many bytes.
     #[inline]
     pub fn is_crowded_with(&self, more: usize) -> bool {
-        let waiting = || self.unwritten.load(Ordering::Relaxed) + self.feed.queued_bytes() + more;
+        let unplaced = || if self.feed.has_lasting_script() { 0 } else { self.unplaced.load(Ordering::Relaxed) };
+        let waiting = || self.unwritten.load(Ordering::Relaxed) + unplaced() + self.feed.queued_bytes() + more;
         self.is_on() && waiting() > self.limit.load(Ordering::Relaxed)
     }
 
@@ -127,6 +128,7 @@ impl Log {
         let waiting = in_memory + unsynced;
         self.waiting.store(waiting, Ordering::Relaxed);
         self.unwritten.store(state.ready + state.sealed + unsynced, Ordering::Relaxed);
+        self.unplaced.store(state.unplaced, Ordering::Relaxed);
         memory::note_for_disk(in_memory - state.ready + state.ready.max(state.ready_room));
         let is_full = waiting > self.limit.load(Ordering::Relaxed) && (self.is_full() || state.is_still_for(STUCK));
         if is_full == self.is_full() {

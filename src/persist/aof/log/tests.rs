@@ -327,6 +327,22 @@ fn what_waits_for_the_disk_is_bounded() {
     }
 }
 
+/// What another shard's part of a transaction is missing for grew without a bound while that shard was busy.
+#[test]
+fn what_waits_for_parts_is_bounded_unless_a_script_lasts() {
+    let log = log_in(&Arc::new(Fake::default()), Fsync::EverySecond);
+    log.set_limit(1_000);
+    log.push(0, vec![part(1, "here")]);
+    log.push(0, vec![record(&"x".repeat(2_000))]);
+    wait_until(|| log.feed.queued_bytes() == 0 && log.is_crowded());
+    log.feed.script_lasts();
+    assert!(!log.is_crowded(), "it may never end");
+    log.feed.script_is_over();
+    assert!(log.is_crowded() && !log.refuses_writes());
+    log.push(1, vec![part(1, "there")]);
+    wait_until(|| !log.is_crowded());
+}
+
 /// What was acknowledged and could not be written before a sync failed is in the next file, though there is no base; and no
 /// batch there says that what came before is on the disk. Writes are refused until there is a base.
 #[test]
