@@ -33,11 +33,10 @@ mod health;
 static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
 
 /// jemalloc's options: threads of its own give free pages back to the system, a second after they became free, so
-/// that no shard stops for it and none has to be active. So it is with what is large, too, which jemalloc gives back at once
-/// otherwise: to have such pages again takes three times as long as to write a reply of 100 MB into them.
+/// that no shard stops for it and none has to be active. (Where pages are large: [`memory::keep_large_pages`].)
 #[allow(non_upper_case_globals)]
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:0\0";
+pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
     let args = health::of_container(std::env::args().skip(1).collect());
@@ -105,6 +104,7 @@ fn start(mut config: Config) -> Result<(), String> {
         log::notice(format_args!("Without effect here (emberdb --help says why): {}", idle.join(", ")));
     }
     end_on_panic();
+    memory::keep_large_pages();
     if config.disable_thp {
         refuse_huge_pages();
     }
