@@ -34,6 +34,11 @@ use std::sync::Arc;
 pub const GROUPS_A_KEY_MAX: usize = 64;
 /// The life of a sliding group is renewed by use no more often than this while it lasts: each time all members change.
 const RENEWALS_A_LIFE: u64 = 20;
+/// About the work for a member, while which nobody else is answered; where there are many members the next renewal waits for so
+/// many times what the last one took, but for no larger part of the life than this.
+const MEMBER_WORK_NS: u64 = 3_000;
+const WORK_REST_TIMES: u64 = 20;
+const RENEWALS_A_LIFE_MIN: u64 = 4;
 /// About what a member, its place in one group, and a group take beside their names.
 const MEMBER_BYTES: usize = 96;
 const PLACE_BYTES: usize = 32;
@@ -87,8 +92,19 @@ impl Span {
 
     /// Whether its life may be renewed: what would be won is more than a little.
     fn is_due(&self, now: Now) -> bool {
-        let won_ms = |deadline_ms| now.ms.saturating_add(self.life_ms).saturating_sub(deadline_ms);
-        self.is_sliding && self.deadline_ms.is_some_and(|at_ms| won_ms(at_ms) > self.life_ms / RENEWALS_A_LIFE)
+        self.would_win_ms(now).is_some_and(|won_ms| won_ms > self.life_ms / RENEWALS_A_LIFE)
+    }
+
+    /// Whether that is worth the work, where so many members have to be given another deadline.
+    fn is_worth_it(&self, members: usize, now: Now) -> bool {
+        let work_ms = (members as u64).saturating_mul(MEMBER_WORK_NS) / 1_000_000;
+        let rest_ms = (WORK_REST_TIMES * work_ms).min(self.life_ms / RENEWALS_A_LIFE_MIN);
+        self.is_due(now) && self.would_win_ms(now).is_some_and(|won_ms| won_ms > rest_ms)
+    }
+
+    fn would_win_ms(&self, now: Now) -> Option<u64> {
+        let deadline_ms = self.deadline_ms.filter(|_| self.is_sliding)?;
+        Some(now.ms.saturating_add(self.life_ms).saturating_sub(deadline_ms))
     }
 }
 
@@ -458,7 +474,9 @@ impl Keyspace {
         let of_db = &mut groups.dbs[db];
         let Some(member) = of_db.members.get(key) else { return };
         for id in &member.groups {
-            let due = |group: &&mut Group| !group.wants_renewal && group.span.is_due(now) && !group.span.is_dead(now);
+            let due = |group: &&mut Group| {
+                !group.wants_renewal && group.span.is_worth_it(group.members.len(), now) && !group.span.is_dead(now)
+            };
             if let Some(group) = of_db.groups.get_mut(*id).filter(due) {
                 group.wants_renewal = true;
                 groups.wanted.push((db, group.name.clone()));
@@ -553,5 +571,18 @@ mod tests {
             assert_eq!(deadline_ms(&keyspace), Some(renewed_ms));
         }
         keyspace.effects.close_all();
+    }
+
+    /// Reads of one member of a large group had all members given another deadline each twentieth of the life, whatever that took.
+    #[test]
+    fn groups_of_many_members_are_renewed_less_often() {
+        let span = Span { epoch: 1, deadline_ms: Some(100_000), life_ms: 100_000, is_sliding: true, ..Span::default() };
+        // How long after the last renewal the next one is made.
+        let rest_ms = |members| (0..100_000).find(|ms| span.is_worth_it(members, Now::from_ms(*ms)));
+        assert_eq!([10, 10_000].map(rest_ms), [Some(5_001); 2], "a twentieth");
+        assert_eq!(rest_ms(200_000), Some(12_001));
+        assert_eq!(rest_ms(10_000_000), Some(25_001), "a quarter");
+        // (Whether a shard renews it then is the same on all shards, whatever their members.)
+        assert!(span.is_due(Now::from_ms(5_001)));
     }
 }
