@@ -68,6 +68,12 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Of all names in it.
+    fn names_bytes(&self) -> usize {
+        let names = self.names.iter().chain(self.next.iter().map(|(_, name)| name));
+        names.map(|name| size_of::<Box<[u8]>>() + name.len()).sum()
+    }
+
     /// The result of a query, as its connection gets it.
     pub fn result(&self, question: &Question, proto: Proto) -> Vec<u8> {
         let mut out = Vec::new();
@@ -103,7 +109,10 @@ pub struct LiveQuery {
     pub question: Question,
     /// The view that answers it, when it is known.
     pub view: Cell<Option<u64>>,
-    pub newest: RefCell<Option<Arc<Answer>>>,
+    newest: RefCell<Option<Arc<Answer>>>,
+    /// What its names take, and what those of all queries of its connection do.
+    names_bytes: Cell<usize>,
+    names_bytes_of_all: Rc<Cell<usize>>,
     /// A hash of what the connection was told last; none before the reply to LIVE.
     pub told: Cell<Option<u64>>,
     /// It has something to be told that the connection could not take.
@@ -114,12 +123,37 @@ pub struct LiveQuery {
     pub alarm: Notify,
 }
 
+/// So many times names are kept that a query shows: twice where the keys are, once where the first shard adds up, and for the
+/// connection.
+const NAMES_COPIES: usize = 4;
+
+impl LiveQuery {
+    pub fn newest(&self) -> Option<Arc<Answer>> {
+        self.newest.borrow().clone()
+    }
+
+    pub fn has_answer(&self) -> bool {
+        self.newest.borrow().is_some()
+    }
+
+    pub fn set_newest(&self, answer: Arc<Answer>) {
+        self.count_names(NAMES_COPIES * answer.names_bytes());
+        self.newest.replace(Some(answer));
+    }
+
+    fn count_names(&self, bytes: usize) {
+        let of_others = self.names_bytes_of_all.get() - self.names_bytes.replace(bytes);
+        self.names_bytes_of_all.set(of_others + bytes);
+    }
+}
+
 /// Those of a connection, by their numbers.
 #[derive(Default)]
 pub struct LiveQueries {
     last_id: u64,
     queries: BTreeMap<u64, Rc<LiveQuery>>,
     bytes: usize,
+    names_bytes: Rc<Cell<usize>>,
 }
 
 impl LiveQueries {
@@ -133,7 +167,7 @@ impl LiveQueries {
 
     /// What they take, here and where they are answered.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.names_bytes.get()
     }
 
     /// One more, unless there are too many.
@@ -149,6 +183,8 @@ impl LiveQueries {
             question,
             view: Cell::new(None),
             newest: RefCell::default(),
+            names_bytes: Cell::new(0),
+            names_bytes_of_all: self.names_bytes.clone(),
             told: Cell::new(None),
             is_late: Cell::new(false),
             is_over: Cell::new(false),
@@ -165,11 +201,14 @@ impl LiveQueries {
     pub fn remove(&mut self, id: u64) -> Option<Rc<LiveQuery>> {
         let query = self.queries.remove(&id)?;
         self.bytes -= bytes_of(&query.question);
+        query.count_names(0);
         Some(query)
     }
 
     pub fn take_all(&mut self) -> Vec<Rc<LiveQuery>> {
         self.bytes = 0;
+        // (An answer that comes later counts nowhere.)
+        self.names_bytes = Rc::default();
         std::mem::take(&mut self.queries).into_values().collect()
     }
 

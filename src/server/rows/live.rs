@@ -1,7 +1,7 @@
 //! LIVE: results that are told again whenever they change.
 
 use super::{container_spec, server_spec};
-use crate::command::spec::flag::{LOADING, NO_MULTI, NO_SCRIPT, READ, STALE, SUBSCRIBED};
+use crate::command::spec::flag::{DENY_OOM, LOADING, NO_MULTI, NO_SCRIPT, READ, STALE, SUBSCRIBED};
 use crate::command::spec::{Row, Spec};
 use crate::keyspace::Aspect;
 use crate::resp::{Error, Request, Result};
@@ -73,7 +73,7 @@ const fn spec(name: &'static str, arity: i32, flags: u32) -> Spec {
 const fn asking(name: &'static str, arity: i32) -> Spec {
     Spec {
         complexity: "O(n) in the number of keys, in slices, unless somebody asks the same already; O(1) for each change",
-        ..spec(name, arity, READ | NO_MULTI)
+        ..spec(name, arity, READ | NO_MULTI | DENY_OOM)
     }
 }
 

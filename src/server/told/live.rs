@@ -21,7 +21,7 @@ use crate::server::client::ClientRef;
 use crate::server::client::live::{Answer, LiveQuery, Question};
 use crate::server::client::session::Session;
 use crate::server::state::Server;
-use crate::shard::Shard;
+use crate::shard::{Shard, Transaction};
 use futures_lite::future::or;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -41,6 +41,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// The longest pause after the moment did not come, unless results have a longer interval: where the moment never comes
 /// others wait for it a tenth of the time.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Results that have changed are shown no sooner than so many times later than it took to show the last ones: nobody else is
+/// answered meanwhile, and there may be many long names.
+const SHOWING_REST_TIMES: u32 = 9;
 /// How long it takes at the least from one first answer to the next.
 const FIRST_ANSWERS: Duration = Duration::from_millis(1);
 /// A connection for which more than this waits is told later.
@@ -72,11 +75,10 @@ pub async fn start(server: &Rc<Server>, client: &ClientRef, question: Question) 
         on_shard(first, here, move |server| has_joined(server, (asks, id), joined.map(|(view, _)| view)));
     });
     // Whoever ends the connection meanwhile ends the query.
-    while query.newest.borrow().is_none() && !query.is_over.get() {
+    while !query.has_answer() && !query.is_over.get() {
         query.alarm.wait().await;
     }
-    let newest = query.newest.borrow().clone();
-    match newest {
+    match query.newest() {
         Some(answer) if !query.is_over.get() => {
             let proto = client.state.borrow().session.proto;
             let result = answer.result(&query.question, proto);
@@ -234,9 +236,10 @@ pub async fn add_up(server: Rc<Server>) {
         let rest = Duration::from_micros(u64::saturating_sub(next_us, store_us()));
         if is_due && rest.is_zero() {
             let interval = Duration::from_millis(server.shard.config().live_interval_ms);
-            is_due = !tell_changes(&server, Asked::Changed).await;
+            let (is_told, took) = tell_changes(&server, Asked::Changed).await;
+            is_due = !is_told;
             pause = if is_due { (2 * pause).clamp(interval, PAUSE_MAX.max(interval)) } else { interval };
-            next_us = store_us() + pause.as_micros() as u64;
+            next_us = store_us() + pause.max(SHOWING_REST_TIMES * took).as_micros() as u64;
             continue;
         }
         if is_due {
@@ -252,16 +255,24 @@ pub async fn add_up(server: Rc<Server>) {
     }
 }
 
-/// Asks all shards as of one moment, and tells who wants to know; whether all have answered.
-async fn tell_changes(server: &Rc<Server>, asked: Asked) -> bool {
+/// Asks all shards as of one moment, and tells who wants to know; whether all have answered, and how long that took.
+async fn tell_changes(server: &Rc<Server>, asked: Asked) -> (bool, Duration) {
     if server.live.views.borrow().is_empty() {
-        return true;
+        return (true, Duration::ZERO);
     }
     if server.global.lasting_scripts.any() {
-        return false;
+        return (false, Duration::ZERO);
     }
     let shard = &server.shard;
     let transaction = shard.hold_patiently(shard.everything()).await;
+    let began_us = store_us();
+    let is_told = tell_as_of(server, asked, transaction).await;
+    (is_told, Duration::from_micros(store_us().saturating_sub(began_us)))
+}
+
+/// The same in a moment that holds everything.
+async fn tell_as_of(server: &Rc<Server>, asked: Asked, transaction: Transaction) -> bool {
+    let shard = &server.shard;
     let these: Arc<[u64]> = match asked {
         Asked::Changed => server.live.views.borrow_mut().take_wanted().into(),
         Asked::Unanswered => server.live.views.borrow().unanswered().into(),
@@ -309,7 +320,7 @@ fn take_answers(server: &Rc<Server>, asked: Asked, answers: Vec<(u64, Arc<Answer
             if is_answered && asked == Asked::Unanswered {
                 continue;
             }
-            *query.newest.borrow_mut() = Some(answer.clone());
+            query.set_newest(answer.clone());
             match is_answered {
                 true => tell(server, &query),
                 false => query.alarm.notify(),
@@ -330,7 +341,7 @@ fn tell(server: &Rc<Server>, query: &Rc<LiveQuery>) {
         server.live.tell_later(query);
         return;
     }
-    let Some(answer) = query.newest.borrow().clone() else { return };
+    let Some(answer) = query.newest() else { return };
     let result = answer.result(&query.question, proto);
     let hash = hash(server, &result);
     if query.told.replace(Some(hash)) != Some(hash) {
