@@ -22,12 +22,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody waits for longer for the other parts of transactions while a script lasts: they may have to wait for one that cannot be
-/// undone, and that never ends.
+/// Nobody waits for longer for the other parts of transactions while a script lasts, or another server is waited for: they may have
+/// to wait for a script that cannot be undone and never ends, or for keys on their way to a server that does not answer.
 const PARTS_LATE: Duration = Duration::from_millis(200);
-/// The same while no script lasts. Then the other shards come to their parts, behind what they have to do before, or when others
+/// The same while neither is so. Then the other shards come to their parts, behind what they have to do before, or when others
 /// give them their cores back.
-const PARTS_LATE_BESIDE_NO_SCRIPT: Duration = Duration::from_secs(5);
+const PARTS_LATE_ELSE: Duration = Duration::from_secs(5);
+
+/// How many hold keys while they wait for another server.
+static AWAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Somebody who holds keys waits for another server, until this is dropped.
+pub struct AwaitsServer(());
+
+impl AwaitsServer {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> AwaitsServer {
+        AWAITING.fetch_add(1, Ordering::Relaxed);
+        AwaitsServer(())
+    }
+}
+
+impl Drop for AwaitsServer {
+    fn drop(&mut self) {
+        AWAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// What one shard hands over.
 struct Push {
@@ -135,17 +155,18 @@ impl Feed {
         self.lasting_scripts.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Whether parts of transactions may wait for what need not end.
     #[inline]
-    pub fn has_lasting_script(&self) -> bool {
-        self.lasting_scripts.load(Ordering::Relaxed) > 0
+    pub fn may_wait_for_long(&self) -> bool {
+        self.lasting_scripts.load(Ordering::Relaxed) > 0 || AWAITING.load(Ordering::Relaxed) > 0
     }
 
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
         let mut merging = self.lock();
-        merging.patience = match self.has_lasting_script() {
+        merging.patience = match self.may_wait_for_long() {
             true => PARTS_LATE,
-            false => PARTS_LATE_BESIDE_NO_SCRIPT,
+            false => PARTS_LATE_ELSE,
         };
         // (Where nothing was handed over something may have its place nevertheless, since it has waited for long.)
         let taken_bytes = merging.drain(&self.queue);
@@ -368,7 +389,7 @@ impl Merging {
             placed: vec![0; shards],
             stays: vec![None; shards],
             stuck_since: None,
-            patience: PARTS_LATE_BESIDE_NO_SCRIPT,
+            patience: PARTS_LATE_ELSE,
             unplaced: 0,
             is_logged: false,
             log: Encoder::of_log(),

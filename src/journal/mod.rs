@@ -30,7 +30,7 @@ mod merge;
 mod reader;
 
 pub use encoder::{Encoder, Run};
-pub use feed::{Feed, Merging, Ready};
+pub use feed::{AwaitsServer, Feed, Merging, Ready};
 use merge::{Merger, Unit};
 pub use reader::Reader;
 

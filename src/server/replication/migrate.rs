@@ -12,6 +12,7 @@
 use super::target::{self, Address, Broken, Link, Way};
 use crate::command::dump::{Parcel, hand_over, parcel};
 use crate::command::{Across, OwnedRequest};
+use crate::journal::AwaitsServer;
 use crate::net::on_thread;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use std::collections::HashMap;
@@ -91,7 +92,9 @@ pub async fn run(across: Across) -> Result<Vec<u8>> {
     }
     let copy = order.copy;
     let keys: Vec<Vec<u8>> = found.iter().map(|(key, _)| key.clone()).collect();
+    let awaits = AwaitsServer::new();
     let sent = on_thread("migrate", move || send(&order, &found)).await;
+    drop(awaits);
     let Sent { arrived, outcome } = sent.unwrap_or_else(|_| Sent::nothing(Outcome::Broken(Way::Connect)));
     if !copy {
         delete(&across, keys.into_iter().zip(arrived).filter(|(_, has)| *has).map(|(key, _)| key)).await;

@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// Whether more waits for the disk than may: then writes wait, too. (What waits for parts of transactions on other shards is
-    /// not counted while a script lasts, of which others are told: such parts may have to wait for the script.)
+    /// not counted while a script lasts, or keys are on their way to another server: such parts may have to wait for that.)
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.is_crowded_with(0)
@@ -106,7 +106,7 @@ impl Log {
     /// The same, where somebody is going to hand over so many bytes.
     #[inline]
     pub fn is_crowded_with(&self, more: usize) -> bool {
-        let unplaced = || if self.feed.has_lasting_script() { 0 } else { self.unplaced.load(Ordering::Relaxed) };
+        let unplaced = || if self.feed.may_wait_for_long() { 0 } else { self.unplaced.load(Ordering::Relaxed) };
         let waiting = || self.unwritten.load(Ordering::Relaxed) + unplaced() + self.feed.queued_bytes() + more;
         self.is_on() && waiting() > self.limit.load(Ordering::Relaxed)
     }
