@@ -24,6 +24,12 @@ impl Unfinished {
         answered.origin = self.batch.origin;
         answered.target = self.batch.target;
         for part in &mut self.batch.parts[..self.done] {
+            if part.deferred {
+                // What the reply will count for was taken from what this batch counts for, which is never less than nothing: so the
+                // part counts here, too.
+                self.batch.owed += PART_BYTES as isize;
+                continue;
+            }
             let request = meter.is_slow(part.ns).then(|| part.request(&self.batch.buffer, &self.batch.spans));
             answered.answer(*part, request);
         }
@@ -139,5 +145,36 @@ impl Shard {
             self.after_commands();
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Table, rows};
+    use crate::shard::message::{At, Ticket};
+
+    /// Where the replies to parts that had to wait came before the rest of their batch, that was counted as less than nothing, and
+    /// the shard that had sent the batch ended the process.
+    #[test]
+    fn what_is_not_answered_counts_for_something() {
+        let table = Table::new(rows().copied());
+        let (command, _) = table.by_full_name(b"get").expect("declared");
+        let at = At::unseen(command.id, 0, crate::resp::Proto::Resp2);
+        let mut batch = Box::<Batch>::default();
+        for reply in 0..6 {
+            batch.buffer.push(b'x');
+            batch.parts.push(Part::new(|_, _| Ok(()), at, Ticket { client: reply, reply, part: 0 }));
+        }
+        let (all, waiting) = (batch.unanswered_bytes(), 1 + PART_BYTES as isize);
+        for part in &mut batch.parts[..4] {
+            part.deferred = true;
+            batch.owed -= waiting;
+        }
+        let mut unfinished = Unfinished { batch, done: 5 };
+        let answered = unfinished.take_done(Box::default(), &Meter::default());
+        let rest = unfinished.batch.unanswered_bytes();
+        assert_eq!(answered.unanswered_bytes() + rest + 4 * waiting, all);
+        assert!(answered.parts.len() == 1 && rest >= PART_BYTES as isize, "{rest}");
     }
 }
